@@ -1,0 +1,15 @@
+// Which finding explains which: one bug shows several symptoms, and only its root cause is an
+// alarm.
+#pragma once
+
+#include <vector>
+
+#include "lib/diagnose/finding.h"
+
+namespace ddp_doctor {
+
+// Nests each finding under the first one that explains it, and orders what remains: most severe
+// first, then by code.
+std::vector<Finding> nest_consequences(std::vector<Finding> findings);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,13 @@
+// From a timeline to findings: every rule is asked, then consequences are nested under their
+// causes.
+#pragma once
+
+#include "lib/diagnose/finding.h"
+#include "lib/timeline/timeline.h"
+
+namespace ddp_doctor {
+
+// A rule that throws becomes "not checked" with its reason; the others are unaffected.
+Diagnosis diagnose(const Timeline& timeline, int run = 0);
+
+}  // namespace ddp_doctor

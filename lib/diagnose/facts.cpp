@@ -1,0 +1,97 @@
+#include "lib/diagnose/facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace ddp_doctor {
+namespace {
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " and " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<int> all_ranks(const Timeline& timeline) {
+  std::vector<int> ranks(static_cast<std::size_t>(timeline.run.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::vector<const TimelineStep*> complete_steps(const Timeline& timeline) {
+  std::vector<const TimelineStep*> steps;
+  for (const auto& step : timeline.steps) {
+    if (step.number > 0 && step.complete()) steps.push_back(&step);
+  }
+  return steps;
+}
+
+std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage) {
+  std::vector<int> ids;
+  for (int id : timeline.trainable()) {
+    const auto groups = step.groups(id, stage);
+    std::size_t seen = 0;
+    for (const auto& group : groups) seen += group.size();
+    if (groups.size() > 1 || (seen > 0 && seen < step.ranks.size())) ids.push_back(id);
+  }
+  return ids;
+}
+
+std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int rank) {
+  std::set<int> ids;
+  for (int id : timeline.trainable()) {
+    const auto* usage = step.usage(rank, id);
+    if (usage != nullptr && !usage->used) ids.insert(id);
+  }
+  return ids;
+}
+
+std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep& step) {
+  std::set<int> common = unused(timeline, step, 0);
+  for (int rank = 1; rank < timeline.run.world_size; ++rank) {
+    const auto here = unused(timeline, step, rank);
+    std::erase_if(common, [&](int id) { return !here.contains(id); });
+  }
+  return common;
+}
+
+bool wrapper_expects_unused(const Timeline& timeline) {
+  return timeline.flag("find_unused_parameters") || timeline.flag("static_graph");
+}
+
+FindingParameter parameter_of(const Timeline& timeline, int tensor) {
+  const auto& info = timeline.tensors[static_cast<std::size_t>(tensor)];
+  return {info.name, info.ddp_index};
+}
+
+std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t most) {
+  std::vector<std::string> words;
+  for (const auto& parameter : parameters) {
+    if (words.size() == most && parameters.size() > most + 1) {
+      words.push_back(fmt::format("{} more", parameters.size() - most));
+      break;
+    }
+    words.push_back(parameter.index ? fmt::format("{} (index {})", parameter.name, *parameter.index)
+                                    : parameter.name);
+  }
+  return join(words);
+}
+
+std::string ranks_of(const std::vector<int>& ranks) {
+  std::vector<std::string> words;
+  for (int rank : ranks) words.push_back(std::to_string(rank));
+  return (ranks.size() == 1 ? "rank " : "ranks ") + join(words);
+}
+
+std::string count_of(std::size_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+}  // namespace ddp_doctor

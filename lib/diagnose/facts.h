@@ -1,0 +1,44 @@
+// What several rules ask of a timeline, and how they name what they found.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lib/diagnose/finding.h"
+#include "lib/timeline/timeline.h"
+
+namespace ddp_doctor {
+
+std::vector<int> all_ranks(const Timeline& timeline);
+
+// Steps that every rank recorded, without step 0.
+std::vector<const TimelineStep*> complete_steps(const Timeline& timeline);
+
+// Ids of the trainable parameters whose bits at `stage` are not the same on every rank; one that
+// only some ranks have counts as different.
+std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage);
+
+// Ids of the trainable parameters that `rank` did not use in `step`.
+std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int rank);
+std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep& step);
+
+// The wrapper's options let a step finish although some parameters are unused.
+bool wrapper_expects_unused(const Timeline& timeline);
+
+FindingParameter parameter_of(const Timeline& timeline, int tensor);
+template <class Ids>
+std::vector<FindingParameter> parameters_of(const Timeline& timeline, const Ids& tensors) {
+  std::vector<FindingParameter> parameters;
+  for (int tensor : tensors) parameters.push_back(parameter_of(timeline, tensor));
+  return parameters;
+}
+
+// "orphan.weight (index 0) and orphan.bias (index 1)"; long lists are cut with the number left out.
+std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t most = 6);
+// "rank 1", "ranks 0 and 2"
+std::string ranks_of(const std::vector<int>& ranks);
+// "1 gradient", "3 gradients"
+std::string count_of(std::size_t count, const std::string& thing);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,48 @@
+// A rule: one thing that can be found. Each lives in one small file under lib/diagnose/rules/ and
+// stands in the table of rules.cpp; docs/rules/ has a page for each.
+#pragma once
+
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lib/diagnose/finding.h"
+#include "lib/timeline/timeline.h"
+
+namespace ddp_doctor {
+
+// Why a rule could not be decided on this run.
+struct Undecidable {
+  std::string reason;
+};
+// What a rule says: nothing to report (no findings), findings, or that it could not be decided.
+using Verdict = std::variant<std::vector<Finding>, Undecidable>;
+
+struct Rule {
+  const char* code;      // "DDP101": public, never renumbered
+  const char* name;      // "wrapper-bypassed": public
+  Severity severity;     // what it usually is; a finding may be milder
+  const char* headline;  // what happened, in half a line
+  Verdict (*check)(const Timeline& timeline);
+};
+
+// All rules, ordered by code.
+std::span<const Rule> all_rules();
+const Rule* find_rule(std::string_view code_or_name);
+
+// A finding of `rule` with its code, name and severity filled in.
+Finding finding_of(const Rule& rule);
+
+extern const Rule kWrapperBypassed;        // DDP101
+extern const Rule kGradientsOutOfSync;     // DDP102
+extern const Rule kUnusedParameters;       // DDP201
+extern const Rule kRankDependentGraph;     // DDP202
+extern const Rule kNeedlessFindUnused;     // DDP204
+extern const Rule kStaticGraphViolated;    // DDP206
+extern const Rule kStaticGraphApplicable;  // DDP207
+extern const Rule kWeightsDrift;           // DDP301
+extern const Rule kInitialWeightsDiffer;   // DDP302
+extern const Rule kRankCrashed;            // DDP504
+
+}  // namespace ddp_doctor

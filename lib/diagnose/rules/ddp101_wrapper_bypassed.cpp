@@ -1,0 +1,72 @@
+// DDP101: backward passes whose forward went around the wrapper. The reducer is armed at the end of
+// the wrapper's forward (prepare_for_backward); a loss that does not come from there reduces
+// nothing, silently.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+bool went_around(const StepRecord& step) {
+  return step.forwards_around_wrapper > 0 && step.forwards_through_wrapper == 0 &&
+         step.backwards > 0;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (!timeline.has_wrapper()) return std::vector<Finding>{};
+  if (timeline.run.world_size < 2)
+    return Undecidable{"there is only one rank, nothing to synchronize"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+
+  Finding finding = finding_of(kWrapperBypassed);
+  std::set<int> ranks;
+  std::size_t bypassed = 0;
+  int around = 0;
+  for (const auto* step : steps) {
+    std::vector<int> here;
+    bool by_hand = false;
+    for (int rank : all_ranks(timeline)) {
+      const auto& record = *step->ranks[static_cast<std::size_t>(rank)];
+      by_hand = by_hand || record.collectives > 0;
+      if (!went_around(record)) continue;
+      here.push_back(rank);
+      around += record.forwards_around_wrapper;
+    }
+    // Whoever goes around the wrapper and then synchronizes by hand, with equal gradients to show
+    // for it, is right.
+    if (here.empty() || (by_hand && differing(timeline, *step, Stage::kGradient).empty())) continue;
+    ++bypassed;
+    ranks.insert(here.begin(), here.end());
+    if (!finding.first_step) {
+      finding.first_step = step->number;
+      finding.evidence["gradients_differing"] = differing(timeline, *step, Stage::kGradient).size();
+    }
+  }
+  if (bypassed == 0) return std::vector<Finding>{};
+  finding.ranks.assign(ranks.begin(), ranks.end());
+  finding.evidence["steps_bypassed"] = bypassed;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["forwards_around_wrapper"] = around;
+  finding.evidence["parameters"] = timeline.trainable().size();
+  finding.message = fmt::format(
+      "In {} of {} the loss did not go through the DistributedDataParallel wrapper's forward, so "
+      "no gradient was "
+      "reduced: each rank trains its own model, without an error from PyTorch.",
+      bypassed, count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Compute the loss from the wrapper's forward: ddp(x) instead of ddp.module(x), and move what "
+      "other methods of the module compute into its forward.",
+      "ddp"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kWrapperBypassed = {"DDP101", "wrapper-bypassed", Severity::kError,
+                               "the loss did not go through the wrapper's forward", check};
+
+}  // namespace ddp_doctor

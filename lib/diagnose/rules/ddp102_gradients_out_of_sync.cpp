@@ -1,0 +1,52 @@
+// DDP102: what the optimizer got is not the same on every rank, bit for bit.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+
+  Finding finding = finding_of(kGradientsOutOfSync);
+  std::set<int> parameters;
+  std::size_t apart = 0;
+  bool collectives = false;
+  for (const auto* step : steps) {
+    for (const auto* record : step->ranks) collectives = collectives || record->collectives > 0;
+    const auto ids = differing(timeline, *step, Stage::kGradient);
+    if (ids.empty()) continue;
+    ++apart;
+    parameters.insert(ids.begin(), ids.end());
+    if (!finding.first_step) finding.first_step = step->number;
+  }
+  if (apart == 0) return std::vector<Finding>{};
+  const bool all = parameters.size() == timeline.trainable().size();
+  finding.ranks = all_ranks(timeline);
+  if (!all) finding.parameters = parameters_of(timeline, parameters);
+  finding.evidence["steps_apart"] = apart;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["parameters_apart"] = parameters.size();
+  finding.evidence["parameters"] = timeline.trainable().size();
+  finding.message = fmt::format(
+      "At optimizer.step the gradient of {} differs across ranks, in {} of {}.",
+      all ? "every parameter" : list_of(finding.parameters), apart, count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Average the gradients over all ranks after the last backward of a step and before anything "
+      "reads them: let DistributedDataParallel do it, or all-reduce every parameter's gradient, "
+      "zeros where a rank has none.",
+      collectives ? "allreduce-flat" : "ddp"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kGradientsOutOfSync = {"DDP102", "gradients-out-of-sync", Severity::kError,
+                                  "gradients differ across ranks at optimizer.step", check};
+
+}  // namespace ddp_doctor

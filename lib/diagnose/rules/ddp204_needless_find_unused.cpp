@@ -1,0 +1,46 @@
+// DDP204: find_unused_parameters=True, and every parameter was used on every rank in every step
+// seen.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (!timeline.has_wrapper() || !timeline.flag("find_unused_parameters") ||
+      timeline.flag("static_graph")) {
+    return std::vector<Finding>{};
+  }
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  for (const auto* step : steps) {
+    for (int rank : all_ranks(timeline)) {
+      if (!unused(timeline, *step, rank).empty()) return std::vector<Finding>{};
+    }
+  }
+  Finding finding = finding_of(kNeedlessFindUnused);
+  finding.certainty =
+      Certainty::kLikely;  // a branch that these steps did not take may leave something unused
+  finding.ranks = all_ranks(timeline);
+  finding.first_step = steps.front()->number;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["parameters"] = timeline.trainable().size();
+  finding.message = fmt::format(
+      "find_unused_parameters=True, but all {} were used on every rank in the {} seen: each "
+      "step walks the autograd graph and all-reduces a usage map for nothing.",
+      count_of(timeline.trainable().size(), "parameter"), count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Drop find_unused_parameters=True, unless a branch that these steps did not take needs it.",
+      "ddp"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kNeedlessFindUnused = {"DDP204", "needless-find-unused", Severity::kAdvice,
+                                  "find_unused_parameters=True, yet nothing was unused", check};
+
+}  // namespace ddp_doctor

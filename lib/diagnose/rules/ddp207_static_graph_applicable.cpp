@@ -1,0 +1,61 @@
+// DDP207: find_unused_parameters=True with an unused set that never changes, the same on every
+// rank.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+// An output that forward returns and the loss leaves out breaks static_graph (pytorch#97030), and
+// so does no_sync in newer versions.
+bool static_graph_would_fail(const TimelineStep& step, int rank, const std::set<int>& unused) {
+  if (step.ranks[static_cast<std::size_t>(rank)]->unsynchronized_backwards > 0) return true;
+  return std::any_of(unused.begin(), unused.end(),
+                     [&](int id) { return step.usage(rank, id)->in_output; });
+}
+
+Verdict check(const Timeline& timeline) {
+  if (!timeline.has_wrapper() || !timeline.flag("find_unused_parameters") ||
+      timeline.flag("static_graph")) {
+    return std::vector<Finding>{};
+  }
+  const auto steps = complete_steps(timeline);
+  if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
+  const auto constant = unused(timeline, *steps.front(), 0);
+  for (const auto* step : steps) {
+    for (int rank : all_ranks(timeline)) {
+      if (unused(timeline, *step, rank) != constant) return std::vector<Finding>{};
+      if (static_graph_would_fail(*step, rank, constant)) return std::vector<Finding>{};
+    }
+  }
+  // Nothing unused at all is DDP204's: there plain DistributedDataParallel is enough.
+  if (constant.empty()) return std::vector<Finding>{};
+
+  Finding finding = finding_of(kStaticGraphApplicable);
+  finding.certainty = Certainty::kLikely;  // nobody saw the steps after these
+  finding.ranks = all_ranks(timeline);
+  finding.first_step = steps.front()->number;
+  finding.parameters = parameters_of(timeline, constant);
+  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["parameters_unused"] = constant.size();
+  finding.message = fmt::format("The unused set ({}) was the same on every rank in the {} seen.",
+                                list_of(finding.parameters), count_of(steps.size(), "step"));
+  finding.prescription = {
+      "If no later step takes another path, and no no_sync is used, static_graph=True gives what "
+      "find_unused_parameters=True gives without its cost in every step.",
+      "ddp-static-graph"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kStaticGraphApplicable = {"DDP207", "static-graph-applicable", Severity::kAdvice,
+                                     "the unused set never changes: static_graph=True would do",
+                                     check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,58 @@
+// DDP301: weights differ across ranks after an optimizer step.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+
+  Finding finding = finding_of(kWeightsDrift);
+  std::set<int> parameters;
+  std::size_t apart = 0;
+  for (const auto* step : steps) {
+    const auto ids = differing(timeline, *step, Stage::kWeight);
+    if (ids.empty()) continue;
+    ++apart;
+    parameters.insert(ids.begin(), ids.end());
+    if (!finding.first_step) {
+      finding.first_step = step->number;
+      if (step->weight_drift) finding.evidence["first_max_abs_difference"] = *step->weight_drift;
+    }
+    if (step->weight_drift) finding.evidence["last_max_abs_difference"] = *step->weight_drift;
+  }
+  if (apart == 0) return std::vector<Finding>{};
+  const bool all = parameters.size() == timeline.trainable().size();
+  finding.ranks = all_ranks(timeline);
+  if (!all) finding.parameters = parameters_of(timeline, parameters);
+  finding.evidence["steps_apart"] = apart;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["parameters_apart"] = parameters.size();
+  std::string size;
+  if (finding.evidence.contains("last_max_abs_difference")) {
+    size = fmt::format(", max |W_i - W_j| = {:.3e} at the last step seen",
+                       finding.evidence["last_max_abs_difference"].get<double>());
+  }
+  finding.message =
+      fmt::format("The weights of {} differ across ranks from step {} on{}.",
+                  all ? "every parameter" : list_of(finding.parameters), *finding.first_step, size);
+  finding.prescription = {
+      "Find what changes weights on one rank only; until then save no checkpoint of rank 0 as if "
+      "it "
+      "were the model.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kWeightsDrift = {"DDP301", "weights-drift", Severity::kError,
+                            "weights differ across ranks", check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,53 @@
+// The progress map: a small memory-mapped file per rank that says what the rank is doing right now.
+//
+// The rank writes it with plain stores, no system call and no lock, from any thread; whoever
+// watches reads the same file. Torn reads are harmless: every field is a single aligned word.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+namespace ddp_doctor {
+
+enum class Phase : std::uint32_t {
+  kStarting = 0,
+  kConnecting,
+  kBatch,
+  kForward,
+  kBackward,
+  kCollective,
+  kOptimizer,
+  kRecording,
+  kFinished,
+};
+
+const char* name_of(Phase phase);
+
+struct Progress {
+  Phase phase = Phase::kStarting;
+  std::int64_t step = 0;
+  std::int64_t changed_ns = 0;  // CLOCK_MONOTONIC, of the last change; 0 before the first
+};
+
+class ProgressWriter {
+ public:
+  // Creates or truncates `file`; throws Error if that is impossible.
+  explicit ProgressWriter(const std::filesystem::path& file);
+  ~ProgressWriter();
+  ProgressWriter(const ProgressWriter&) = delete;
+  ProgressWriter& operator=(const ProgressWriter&) = delete;
+
+  void enter(Phase phase, std::int64_t step) noexcept;
+  Phase phase() const noexcept;
+  std::int64_t step() const noexcept;
+
+ private:
+  struct Map;
+  Map* map_;
+};
+
+// The rank's present state; a file that is missing, short or foreign reads as the default Progress.
+Progress read_progress(const std::filesystem::path& file) noexcept;
+
+}  // namespace ddp_doctor

@@ -1,0 +1,39 @@
+// Reads one rank's record, while it is being written or long after.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "lib/record/record.h"
+
+namespace ddp_doctor {
+
+// A rank's record without its kept values.
+struct RankRecord {
+  RecordHeader header;
+  std::vector<TensorInfo> tensors;
+  std::vector<StepRecord> steps;  // ascending, the values left out
+  std::vector<DdpField> ddp_fields;
+  std::vector<Event> events;
+};
+
+class RecordReader {
+ public:
+  // Throws Error, with the next action, if `file` is missing, not SQLite, truncated, not a record,
+  // or of a schema version that this build does not know.
+  explicit RecordReader(const std::filesystem::path& file);
+  ~RecordReader();
+  RecordReader(RecordReader&&) noexcept;
+
+  RankRecord read() const;
+
+  // The kept elements of one observation, row-major; empty if they were not kept.
+  std::vector<std::uint8_t> values(std::int64_t step, int tensor, Stage stage) const;
+
+ private:
+  struct Database;
+  std::unique_ptr<Database> database_;
+};
+
+}  // namespace ddp_doctor

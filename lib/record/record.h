@@ -1,0 +1,106 @@
+// What a probe writes about one rank, as plain values. The SQLite schema (schema.h) stores exactly
+// these; docs/record.md documents it for readers that are not ours.
+//
+// Steps count optimizer steps from 1. Step 0 is the state before the first one (weights only).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/digest/digest.h"
+
+namespace ddp_doctor {
+
+// Who wrote the record. `details` carries what only some probes know (torch version, strategy,
+// ...).
+struct RecordHeader {
+  int rank = 0;
+  int world_size = 1;
+  std::string probe;    // "script", "python", "cpp"
+  std::string program;  // as the user named it
+  std::map<std::string, std::string> details;
+};
+
+// A parameter or a buffer of the examined module, under the name that the wrapped module gives it.
+struct TensorInfo {
+  int id = 0;  // position in the record, dense from 0
+  std::string name;
+  std::string kind = "parameter";  // or "buffer"
+  std::string dtype;
+  std::vector<std::int64_t> sizes;
+  std::int64_t numel = 0;
+  bool trainable = true;         // requires_grad when the examination began
+  std::optional<int> ddp_index;  // index in the reducer's list, the one that PyTorch's errors print
+  std::string module;            // name of the owning module ("" is the root)
+};
+
+// Where in a step a tensor was looked at.
+enum class Stage : int {
+  kLocalGradient = 0,  // after backward, before it was synchronized
+  kGradient = 1,       // what optimizer.step() got
+  kWeight = 2,         // after optimizer.step()
+  kBuffer = 3,         // after optimizer.step()
+};
+
+struct Observation {
+  int tensor = 0;
+  Stage stage = Stage::kGradient;
+  TensorDigest digest;
+};
+
+// The raw elements behind an observation, row-major, kept where the record's value budget allows.
+struct KeptValues {
+  int tensor = 0;
+  Stage stage = Stage::kWeight;
+  std::vector<std::uint8_t> bytes;
+};
+
+// How one trainable parameter took part in one step.
+struct Usage {
+  int tensor = 0;
+  bool used =
+      false;  // its gradient was produced in this step (AccumulateGrad ran with a defined gradient)
+  bool reached = false;    // an operation of a forward pass read it
+  bool in_output = false;  // the output of a forward pass depends on it through the autograd graph
+  bool frozen = false;     // requires_grad was off at this step although it was on at the start
+};
+
+struct StepRecord {
+  std::int64_t step = 0;
+  std::optional<double> loss;   // mean over the step's micro-batches
+  std::int64_t started_ns = 0;  // CLOCK_REALTIME
+  std::int64_t duration_ns =
+      0;  // the program's own time: from zero_grad to the end of optimizer.step()
+  std::int64_t probe_ns = 0;  // what the examination added, not part of duration_ns
+  int backwards = 0;
+  int unsynchronized_backwards = 0;  // of these, how many ran under no_sync
+  int forwards_through_wrapper = 0;
+  int forwards_around_wrapper = 0;  // forwards of the wrapped module that did not pass its wrapper
+  int collectives = 0;              // issued by hand, not by a reducer
+  std::int64_t collective_bytes = 0;
+  std::vector<Observation> observations;
+  std::vector<Usage> usages;
+  std::vector<KeptValues> values;
+};
+
+// The DDP logging data, as TORCH_DISTRIBUTED_DEBUG=INFO prints it.
+struct DdpField {
+  std::string moment;  // "construction" or "runtime"
+  std::string key;
+  std::string value;
+  bool is_integer = false;
+};
+
+struct Event {
+  std::int64_t step = 0;     // the step under way
+  std::int64_t time_ns = 0;  // CLOCK_REALTIME
+  std::string kind;   // "error": the program raised; "setup": it could not start; "warning"; "end":
+                      // it finished
+  std::string phase;  // what the rank was doing: a name of progress.h
+  std::string text;
+};
+
+}  // namespace ddp_doctor

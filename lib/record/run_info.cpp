@@ -1,0 +1,126 @@
+#include "lib/record/run_info.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lib/error.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr int kSchemaVersion = 1;
+constexpr std::pair<RankExit::Kind, const char*> kKinds[] = {
+    {RankExit::Kind::kUnknown, "unknown"},   {RankExit::Kind::kExited, "exited"},
+    {RankExit::Kind::kSignaled, "signaled"}, {RankExit::Kind::kTimedOut, "timed-out"},
+    {RankExit::Kind::kStopped, "stopped"},
+};
+
+RankExit::Kind kind_from(const std::string& name) {
+  for (const auto& [kind, its_name] : kKinds) {
+    if (name == its_name) return kind;
+  }
+  return RankExit::Kind::kUnknown;
+}
+
+}  // namespace
+
+const char* name_of(RankExit::Kind kind) {
+  for (const auto& [its_kind, name] : kKinds) {
+    if (kind == its_kind) return name;
+  }
+  return "unknown";
+}
+
+void save_run_info(const fs::path& folder, const RunInfo& run) {
+  ordered_json json = {{"schema_version", kSchemaVersion}, {"index", run.index},
+                       {"program", run.program},           {"strategy", run.strategy},
+                       {"world_size", run.world_size},     {"steps", run.steps_wanted},
+                       {"settings", run.settings},         {"exits", ordered_json::array()}};
+  for (const auto& exit : run.exits) {
+    json["exits"].push_back({{"rank", exit.rank},
+                             {"kind", name_of(exit.kind)},
+                             {"code", exit.code},
+                             {"time_ns", exit.time_ns},
+                             {"last_words", exit.last_words}});
+  }
+  const fs::path file = folder / "run.json";
+  const fs::path fresh = folder / "run.json.new";
+  {
+    std::ofstream out(fresh);
+    out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+    out.flush();
+    if (!out)
+      throw Error(
+          fmt::format("{}: cannot be written (is the disk full?); free space there, or choose "
+                      "another folder with --out",
+                      fresh.string()));
+  }
+  std::error_code failure;
+  fs::rename(fresh, file, failure);
+  if (failure)
+    throw Error(
+        fmt::format("{}: {}; choose another folder with --out", file.string(), failure.message()));
+}
+
+RunInfo load_run_info(const fs::path& folder) {
+  const fs::path file = folder / "run.json";
+  std::ifstream in(file);
+  if (!in)
+    throw Error(fmt::format("{}: not found; give a folder that `ddp-doctor run --out` wrote",
+                            file.string()));
+  try {
+    const auto json = ordered_json::parse(in);
+    if (const int version = json.at("schema_version"); version > kSchemaVersion) {
+      throw Error(
+          fmt::format("{}: written by a newer ddp-doctor (schema {}, this build reads up to {}); "
+                      "update ddp-doctor",
+                      file.string(), version, kSchemaVersion));
+    }
+    RunInfo run;
+    run.index = json.at("index");
+    run.program = json.at("program");
+    run.strategy = json.at("strategy");
+    run.world_size = json.at("world_size");
+    run.steps_wanted = json.at("steps");
+    run.settings = json.at("settings").get<std::map<std::string, std::string>>();
+    for (const auto& exit : json.at("exits")) {
+      run.exits.push_back({exit.at("rank"), kind_from(exit.at("kind")), exit.at("code"),
+                           exit.at("time_ns"), exit.at("last_words")});
+    }
+    if (run.world_size < 1)
+      throw Error(fmt::format("{}: world_size is {}", file.string(), run.world_size));
+    return run;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(fmt::format(
+        "{}: not a run of ddp-doctor ({}); give a folder that `ddp-doctor run --out` wrote",
+        file.string(), error.what()));
+  }
+}
+
+std::vector<fs::path> run_folders(const fs::path& examination) {
+  if (fs::exists(examination / "run.json")) return {examination};
+  std::vector<std::pair<int, fs::path>> found;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(examination, failure)) {
+    if (fs::exists(entry.path() / "run.json"))
+      found.emplace_back(load_run_info(entry.path()).index, entry.path());
+  }
+  if (failure)
+    throw Error(fmt::format("{}: {}; give a folder that `ddp-doctor run --out` wrote",
+                            examination.string(), failure.message()));
+  if (found.empty())
+    throw Error(fmt::format("{}: no run in it; give a folder that `ddp-doctor run --out` wrote",
+                            examination.string()));
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> folders;
+  for (auto& [index, folder] : found) folders.push_back(std::move(folder));
+  return folders;
+}
+
+}  // namespace ddp_doctor

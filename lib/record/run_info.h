@@ -1,0 +1,42 @@
+// run.json: what the launcher knows about a run, kept beside the ranks' records.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddp_doctor {
+
+// How a rank's process ended, as the launcher saw it.
+struct RankExit {
+  int rank = 0;
+  enum class Kind { kUnknown, kExited, kSignaled, kTimedOut, kStopped } kind = Kind::kUnknown;
+  int code = 0;              // exit status or signal number
+  std::int64_t time_ns = 0;  // CLOCK_REALTIME
+  std::string last_words;    // the end of what it wrote to stderr
+};
+
+// One run: what was started, by what strategy, and how its processes ended.
+struct RunInfo {
+  int index = 0;  // position in the examination; 0 is the run that is judged
+  std::string program;
+  std::string strategy = "as-is";
+  int world_size = 1;
+  std::int64_t steps_wanted = 0;  // 0: not known
+  std::map<std::string, std::string> settings;
+  std::vector<RankExit> exits;
+};
+
+const char* name_of(RankExit::Kind kind);
+
+// Writes folder/run.json at once (never half). Throws Error if it cannot be written.
+void save_run_info(const std::filesystem::path& folder, const RunInfo& run);
+// Throws Error if the file is missing, not ours, or of a newer schema.
+RunInfo load_run_info(const std::filesystem::path& folder);
+
+// The run folders of an examination (or the folder itself, if it is one), ordered by index.
+std::vector<std::filesystem::path> run_folders(const std::filesystem::path& examination);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,95 @@
+#include "lib/record/schema.h"
+
+namespace ddp_doctor {
+
+// REAL columns hold NaN as the text 'nan', because SQLite stores a NaN as NULL, and NULL means that
+// there is no figure. Rows with blobs of many pages live in a table with rowids, where SQLite keeps
+// them out of the index.
+const char* const kSchema = R"sql(
+CREATE TABLE header (
+  rank INTEGER NOT NULL,
+  world_size INTEGER NOT NULL,
+  probe TEXT NOT NULL,
+  program TEXT NOT NULL
+);
+CREATE TABLE detail (
+  key TEXT PRIMARY KEY NOT NULL,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE tensor (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  dtype TEXT NOT NULL,
+  sizes TEXT NOT NULL,
+  numel INTEGER NOT NULL,
+  trainable INTEGER NOT NULL,
+  ddp_index INTEGER,
+  module TEXT NOT NULL
+);
+CREATE TABLE step (
+  step INTEGER PRIMARY KEY,
+  loss REAL,
+  started_ns INTEGER NOT NULL,
+  duration_ns INTEGER NOT NULL,
+  probe_ns INTEGER NOT NULL,
+  backwards INTEGER NOT NULL,
+  unsynchronized_backwards INTEGER NOT NULL,
+  forwards_through_wrapper INTEGER NOT NULL,
+  forwards_around_wrapper INTEGER NOT NULL,
+  collectives INTEGER NOT NULL,
+  collective_bytes INTEGER NOT NULL
+);
+CREATE TABLE observation (
+  step INTEGER NOT NULL,
+  tensor INTEGER NOT NULL,
+  stage INTEGER NOT NULL,
+  digest BLOB NOT NULL,
+  l2_norm REAL NOT NULL,
+  max_abs REAL NOT NULL,
+  nonfinite INTEGER NOT NULL,
+  numel INTEGER NOT NULL,
+  PRIMARY KEY (step, tensor, stage)
+) WITHOUT ROWID;
+CREATE TABLE usage (
+  step INTEGER NOT NULL,
+  tensor INTEGER NOT NULL,
+  used INTEGER NOT NULL,
+  reached INTEGER NOT NULL,
+  in_output INTEGER NOT NULL,
+  frozen INTEGER NOT NULL,
+  PRIMARY KEY (step, tensor)
+) WITHOUT ROWID;
+CREATE TABLE kept_values (
+  step INTEGER NOT NULL,
+  tensor INTEGER NOT NULL,
+  stage INTEGER NOT NULL,
+  bytes BLOB NOT NULL,
+  PRIMARY KEY (step, tensor, stage)
+);
+CREATE TABLE ddp_field (
+  id INTEGER PRIMARY KEY,
+  moment TEXT NOT NULL,
+  key TEXT NOT NULL,
+  value TEXT NOT NULL,
+  is_integer INTEGER NOT NULL,
+  UNIQUE (moment, key)
+);
+CREATE TABLE event (
+  id INTEGER PRIMARY KEY,
+  step INTEGER NOT NULL,
+  time_ns INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  phase TEXT NOT NULL,
+  text TEXT NOT NULL
+);
+)sql";
+
+std::span<const char* const> schema_tables() {
+  static constexpr const char* kTables[] = {"header",      "detail", "tensor",
+                                            "step",        "usage",  "observation",
+                                            "kept_values", "event",  "ddp_field"};
+  return kTables;
+}
+
+}  // namespace ddp_doctor

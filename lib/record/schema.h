@@ -1,0 +1,22 @@
+// The SQLite schema of a record. docs/record.md documents it for everybody; change both together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ddp_doctor {
+
+// Stored as PRAGMA user_version. Grows when a reader of the old version would misread a new record;
+// a table or column that old readers may ignore does not change it.
+inline constexpr std::int64_t kSchemaVersion = 1;
+
+// Stored as PRAGMA application_id, "DDPd": tells a record from any other SQLite file.
+inline constexpr std::int64_t kApplicationId = 0x44445064;
+
+// Creates all tables in an empty database.
+extern const char* const kSchema;
+
+// The names of all tables, which a record must have.
+std::span<const char* const> schema_tables();
+
+}  // namespace ddp_doctor

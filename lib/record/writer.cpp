@@ -1,0 +1,294 @@
+// A record comes into being whole: schema and header are written under another name, and link()
+// gives the file its own. So a reader never meets a record without its header, and of two writers
+// of one rank exactly one succeeds.
+//
+// Then come the transactions, in SQLite's write-ahead log. synchronous=OFF leaves it to the kernel
+// when pages reach the disk: the death of a process loses nothing that was committed, the death of
+// the machine may.
+
+#include "lib/record/writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include "lib/error.h"
+#include "lib/record/schema.h"
+#include "lib/record/statement.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string rank_name(int rank, const char* suffix) {
+  char name[64];
+  std::snprintf(name, sizeof name, "rank-%05d.%s", rank, suffix);
+  return name;
+}
+
+[[noreturn]] void fail(const fs::path& file, const std::string& reason, const char* action) {
+  throw Error("cannot write " + file.string() + ": " + reason + ": " + action);
+}
+
+constexpr const char* kFreeSpace = "free space there, or write elsewhere with --out DIR";
+constexpr const char* kElsewhere = "choose a folder that can be written with --out DIR";
+
+[[noreturn]] void fail(const fs::path& file, const SqliteError& error) {
+  const int code = error.primary_code();
+  const std::string reason = error.what();
+  if (code == SQLITE_FULL) fail(file, "the disk is full", kFreeSpace);
+  if (code == SQLITE_IOERR) fail(file, reason, kFreeSpace);
+  if (code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM) {
+    fail(file, reason, kElsewhere);
+  }
+  if (code == SQLITE_CONSTRAINT) {
+    fail(file, reason + ", the record has this entry already",
+         "write each step, tensor and observation once");
+  }
+  if (code == SQLITE_TOOBIG) fail(file, reason, "keep fewer values with a smaller value budget");
+  fail(file, reason, "is another program changing this file? Write elsewhere with --out DIR");
+}
+
+void create_folder(const fs::path& folder) {
+  if (folder.empty() || fs::is_directory(folder)) return;
+  create_folder(folder.parent_path());
+  if (::mkdir(folder.c_str(), 0700) == 0) return;
+  const int code = errno;
+  if (code == EEXIST && fs::is_directory(folder)) return;  // another rank was faster
+  throw Error(
+      "cannot create the folder " + folder.string() + ": " +
+      (code == EEXIST ? "there is a file of this name" : std::generic_category().message(code)) +
+      ": " + (code == ENOSPC || code == EDQUOT ? kFreeSpace : kElsewhere));
+}
+
+[[noreturn]] void refuse_existing(const fs::path& file) {
+  fail(file, "it exists already", "remove it, or write to a new folder with --out DIR");
+}
+
+// Names `from` as `to`, which must not exist.
+void publish(const fs::path& from, const fs::path& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) {
+    ::unlink(from.c_str());
+    return;
+  }
+  if (errno == EEXIST) refuse_existing(to);
+  // A file system without hard links: no longer atomic against a second writer of this rank.
+  if (fs::exists(to)) refuse_existing(to);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    fail(to, std::generic_category().message(errno), kElsewhere);
+  }
+}
+
+void write_header(Connection& connection, const RecordHeader& header) {
+  connection.run("PRAGMA synchronous = OFF");
+  connection.run("PRAGMA application_id = " + std::to_string(kApplicationId));
+  connection.run("PRAGMA user_version = " + std::to_string(kSchemaVersion));
+  Transaction transaction(connection, "IMMEDIATE");
+  connection.run(kSchema);
+  Statement(connection, "INSERT INTO header VALUES (?, ?, ?, ?)")
+      .run(header.rank, header.world_size, header.probe, header.program);
+  Statement detail(connection, "INSERT INTO detail VALUES (?, ?)");
+  for (const auto& [key, value] : header.details) detail.run(key, value);
+  transaction.commit();
+  connection.run("PRAGMA journal_mode = WAL");
+}
+
+// Removes what is left of a record that could not be finished.
+class Draft {
+ public:
+  explicit Draft(fs::path name) : name_(std::move(name)) { remove(); }
+  ~Draft() { remove(); }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  const fs::path& name() const { return name_; }
+
+ private:
+  void remove() const {
+    for (const char* suffix : {"", "-journal", "-wal", "-shm"}) {
+      ::unlink((name_.string() + suffix).c_str());
+    }
+  }
+
+  fs::path name_;
+};
+
+Connection open_new(const fs::path& folder, const fs::path& file, const RecordHeader& header) {
+  create_folder(folder);
+  if (fs::exists(fs::symlink_status(file))) refuse_existing(file);
+  const Draft draft(file.string() + ".new-" + std::to_string(::getpid()));
+  try {
+    {
+      Connection connection(draft.name(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+      write_header(connection, header);
+    }
+    publish(draft.name(), file);
+    return Connection(file, SQLITE_OPEN_READWRITE);
+  } catch (const SqliteError& error) {
+    fail(file, error);
+  }
+}
+
+}  // namespace
+
+fs::path record_file(const fs::path& folder, int rank) {
+  return folder / rank_name(rank, "sqlite");
+}
+
+fs::path progress_file(const fs::path& folder, int rank) {
+  return folder / rank_name(rank, "progress");
+}
+
+// The statements are prepared once: a step of a large model runs some of them thousands of times.
+struct RecordWriter::Database {
+  Database(const fs::path& folder, const RecordHeader& header)
+      : file(record_file(folder, header.rank)), connection(open_new(folder, file, header)) {}
+
+  void prepare();
+  void insert(const StepRecord& step);
+
+  // Runs `work` as one transaction.
+  template <class Work>
+  void transact(const Work& work) {
+    try {
+      Transaction transaction(connection, "IMMEDIATE");
+      work();
+      transaction.commit();
+    } catch (const SqliteError& error) {
+      fail(file, error);
+    }
+  }
+
+  fs::path file;
+  Connection connection;
+  pid_t owner = ::getpid();
+  std::optional<Statement> tensor, step, observation, usage, kept_values, ddp_field, event;
+};
+
+void RecordWriter::Database::prepare() {
+  try {
+    // Waits this long for a lock, which a reader takes only to recover the log of a dead writer.
+    sqlite3_busy_timeout(connection.get(), 2000);
+    connection.run("PRAGMA synchronous = OFF");
+    tensor.emplace(connection, "INSERT INTO tensor VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    step.emplace(connection, "INSERT INTO step VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    observation.emplace(connection, "INSERT INTO observation VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+    usage.emplace(connection, "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)");
+    kept_values.emplace(connection, "INSERT INTO kept_values VALUES (?, ?, ?, ?)");
+    ddp_field.emplace(connection,
+                      "INSERT INTO ddp_field (moment, key, value, is_integer) "
+                      "VALUES (?, ?, ?, ?) ON CONFLICT (moment, key) DO UPDATE "
+                      "SET value = excluded.value, is_integer = excluded.is_integer");
+    event.emplace(connection,
+                  "INSERT INTO event (step, time_ns, kind, phase, text) VALUES (?, ?, ?, ?, ?)");
+  } catch (const SqliteError& error) {
+    fail(file, error);
+  }
+}
+
+void RecordWriter::Database::insert(const StepRecord& s) {
+  step->run(s.step, s.loss, s.started_ns, s.duration_ns, s.probe_ns, s.backwards,
+            s.unsynchronized_backwards, s.forwards_through_wrapper, s.forwards_around_wrapper,
+            s.collectives, s.collective_bytes);
+  for (const Observation& o : s.observations) {
+    observation->run(s.step, o.tensor, static_cast<int>(o.stage), o.digest.bits, o.digest.l2_norm,
+                     o.digest.max_abs, o.digest.nonfinite, o.digest.numel);
+  }
+  for (const Usage& u : s.usages) {
+    usage->run(s.step, u.tensor, u.used, u.reached, u.in_output, u.frozen);
+  }
+  for (const KeptValues& v : s.values) {
+    kept_values->run(s.step, v.tensor, static_cast<int>(v.stage), v.bytes);
+  }
+}
+
+namespace {
+
+std::string json_of(const std::vector<std::int64_t>& sizes) {
+  std::string json = "[";
+  for (const std::int64_t size : sizes) {
+    if (json.size() > 1) json += ',';
+    json += std::to_string(size);
+  }
+  return json + "]";
+}
+
+}  // namespace
+
+RecordWriter::RecordWriter(const fs::path& folder, const RecordHeader& header)
+    : database_(std::make_unique<Database>(folder, header)) {
+  database_->prepare();
+}
+
+RecordWriter::~RecordWriter() {
+  try {
+    close();
+  } catch (const std::exception&) {  // what is committed stays readable
+  }
+}
+
+RecordWriter::Database& RecordWriter::open() {
+  if (!database_) {
+    throw Error("the record is closed already: write to it before close()");
+  }
+  if (database_->owner != ::getpid()) {
+    throw Error(database_->file.string() + " belongs to process " +
+                std::to_string(database_->owner) + ", and this is " + std::to_string(::getpid()) +
+                ", forked from it: record in the process that trains");
+  }
+  return *database_;
+}
+
+void RecordWriter::write_tensors(const std::vector<TensorInfo>& tensors) {
+  Database& database = open();
+  database.transact([&] {
+    for (const TensorInfo& t : tensors) {
+      database.tensor->run(t.id, t.name, t.kind, t.dtype, json_of(t.sizes), t.numel, t.trainable,
+                           t.ddp_index, t.module);
+    }
+  });
+}
+
+void RecordWriter::write_step(const StepRecord& step) {
+  Database& database = open();
+  database.transact([&] { database.insert(step); });
+}
+
+void RecordWriter::write_ddp_fields(const std::vector<DdpField>& fields) {
+  Database& database = open();
+  database.transact([&] {
+    for (const DdpField& f : fields) {
+      database.ddp_field->run(f.moment, f.key, f.value, f.is_integer);
+    }
+  });
+}
+
+void RecordWriter::write_event(const Event& event) {
+  Database& database = open();
+  database.transact(
+      [&] { database.event->run(event.step, event.time_ns, event.kind, event.phase, event.text); });
+}
+
+void RecordWriter::close() {
+  if (!database_) return;
+  if (database_->owner != ::getpid()) {
+    // A forked child: closing would roll back or checkpoint what the parent is still writing.
+    static_cast<void>(database_.release());
+    return;
+  }
+  const std::unique_ptr<Database> database = std::move(database_);
+  try {
+    // Moves the log into the file and removes it, so that the record is one file that can be copied
+    // and read from a read-only medium. While somebody reads, or with no room for it, the log
+    // stays; it is as readable.
+    sqlite3_busy_timeout(database->connection.get(), 0);
+    database->connection.run("PRAGMA journal_mode = DELETE");
+  } catch (const SqliteError&) {
+  }
+}
+
+}  // namespace ddp_doctor

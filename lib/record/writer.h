@@ -1,0 +1,42 @@
+// Writes one rank's record. One transaction per step: a process killed at any moment loses at most
+// the step under way. Readers never block the writer (SQLite's WAL), so no rank waits for a
+// watcher. One thread at a time; a process forked from the writer's gets an Error.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "lib/record/record.h"
+
+namespace ddp_doctor {
+
+class RecordWriter {
+ public:
+  // Creates `folder` (mode 0700) where needed and rank-NNNNN.sqlite in it. Throws Error when the
+  // folder cannot be written, the disk is full, or the file exists already.
+  RecordWriter(const std::filesystem::path& folder, const RecordHeader& header);
+  ~RecordWriter();
+  RecordWriter(const RecordWriter&) = delete;
+  RecordWriter& operator=(const RecordWriter&) = delete;
+
+  // Each of these is one transaction, throws Error if it could not be stored, and leaves the record
+  // as it was before the call in that case.
+  void write_tensors(const std::vector<TensorInfo>& tensors);
+  void write_step(const StepRecord& step);
+  void write_ddp_fields(
+      const std::vector<DdpField>& fields);  // replaces fields of the same moment and key
+  void write_event(const Event& event);
+
+  // Closes the file in a state that needs no recovery. Called by the destructor, errors ignored.
+  void close();
+
+ private:
+  struct Database;
+  Database& open();  // throws Error after close(), and in a process forked from the writer's
+  std::unique_ptr<Database> database_;
+};
+
+std::filesystem::path record_file(const std::filesystem::path& folder, int rank);
+std::filesystem::path progress_file(const std::filesystem::path& folder, int rank);
+
+}  // namespace ddp_doctor

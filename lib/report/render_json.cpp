@@ -1,0 +1,152 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lib/report/render.h"
+
+namespace ddp_doctor {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+template <class T>
+ordered_json maybe(const std::optional<T>& value) {
+  if (!value) return nullptr;
+  if constexpr (std::is_floating_point_v<T>) {
+    return number(*value);
+  } else {
+    return *value;
+  }
+}
+
+ordered_json list(const std::vector<std::optional<double>>& values) {
+  ordered_json out = ordered_json::array();
+  for (const auto& value : values) out.push_back(maybe(value));
+  return out;
+}
+
+ordered_json to_json(const StepRow& row) {
+  return {{"step", row.step},
+          {"gradient_norm", list(row.gradient_norm)},
+          {"synced", maybe(row.synced)},
+          {"drift", maybe(row.drift)},
+          {"weights_differ", row.weights_differ},
+          {"unused", row.unused},
+          {"loss", list(row.loss)},
+          {"milliseconds", maybe(row.milliseconds)}};
+}
+
+ordered_json to_json(const Finding& finding) {
+  ordered_json out = {
+      {"rule", finding.rule},
+      {"name", finding.name},
+      {"severity", name_of(finding.severity)},
+      {"certainty", name_of(finding.certainty)},
+      {"run", finding.run},
+      {"ranks", finding.ranks},
+      {"first_step", maybe(finding.first_step)},
+      {"parameters", ordered_json::array()},
+      {"message", finding.message},
+      {"evidence", finding.evidence},
+      {"where", nullptr},
+      {"prescription", {{"text", finding.prescription.text}, {"strategy", nullptr}}},
+      {"proof", nullptr},
+      {"consequences", ordered_json::array()}};
+  for (const auto& parameter : finding.parameters) {
+    out["parameters"].push_back({{"name", parameter.name}, {"index", maybe(parameter.index)}});
+  }
+  if (finding.where) out["where"] = {{"file", finding.where->file}, {"line", finding.where->line}};
+  if (!finding.prescription.strategy.empty())
+    out["prescription"]["strategy"] = finding.prescription.strategy;
+  if (finding.proof) {
+    out["proof"] = {{"run", finding.proof->run},
+                    {"strategy", finding.proof->strategy},
+                    {"cured", finding.proof->cured},
+                    {"text", finding.proof->text}};
+  }
+  for (const auto& consequence : finding.consequences)
+    out["consequences"].push_back(to_json(consequence));
+  return out;
+}
+
+ordered_json ddp_block(const std::vector<DdpField>& fields) {
+  ordered_json out = ordered_json::object();
+  for (const auto& field : fields) {
+    auto& slot = out[field.moment][field.key];
+    if (field.is_integer) {
+      slot = std::stoll(field.value);
+    } else {
+      slot = field.value;
+    }
+  }
+  return out;
+}
+
+ordered_json to_json(const RunReport& run) {
+  ordered_json out = {{"strategy", run.info.strategy},
+                      {"steps", run.steps_seen()},
+                      {"outcome", run.outcome},
+                      {"clean", run.clean()},
+                      {"rules", ordered_json::array()},
+                      {"exit", {{"completed", run.completed}, {"ranks", ordered_json::array()}}},
+                      {"overhead", {{"milliseconds_per_step", maybe(run.probe_ms)}}},
+                      {"step_time", nullptr},
+                      {"mean_check", nullptr},
+                      {"steps_table", ordered_json::array()},
+                      {"parameters", ordered_json::array()},
+                      {"ddp", ddp_block(run.ddp)},
+                      {"not_checked", ordered_json::array()},
+                      {"notes", run.notes}};
+  for (const auto& finding : run.diagnosis.findings) out["rules"].push_back(finding.rule);
+  for (const auto& exit : run.info.exits) {
+    out["exit"]["ranks"].push_back(
+        {{"rank", exit.rank}, {"kind", name_of(exit.kind)}, {"code", exit.code}});
+  }
+  if (run.step_time) {
+    out["step_time"] = {{"median_ms", run.step_time->median_ms},
+                        {"low_ms", run.step_time->low_ms},
+                        {"high_ms", run.step_time->high_ms},
+                        {"steps", run.step_time->steps}};
+  }
+  if (run.mean_check) {
+    out["mean_check"] = {{"step", run.mean_check->step},
+                         {"relative_error", number(run.mean_check->relative_error)}};
+  }
+  for (const auto& row : run.steps_table) out["steps_table"].push_back(to_json(row));
+  for (const auto& tensor : run.tensors) {
+    out["parameters"].push_back({{"name", tensor.name},
+                                 {"kind", tensor.kind},
+                                 {"index", maybe(tensor.ddp_index)},
+                                 {"dtype", tensor.dtype},
+                                 {"shape", tensor.sizes},
+                                 {"trainable", tensor.trainable}});
+  }
+  for (const auto& skipped : run.diagnosis.not_checked) {
+    out["not_checked"].push_back({{"rule", skipped.rule}, {"reason", skipped.reason}});
+  }
+  return out;
+}
+
+}  // namespace
+
+void render_json(const Report& report, Severity fail_on, std::ostream& out) {
+  ordered_json json = {
+      {"schema_version", 1},
+      {"tool", {{"name", "ddp-doctor"}, {"version", report.tool_version}}},
+      {"environment", report.runs.front().environment},
+      {"program", {{"path", report.program}, {"settings", report.runs.front().info.settings}}},
+      {"world_size", report.world_size},
+      {"verdict", name_of(report.health(fail_on))},
+      {"runs", ordered_json::array()},
+      {"findings", ordered_json::array()}};
+  for (const auto& run : report.runs) json["runs"].push_back(to_json(run));
+  for (const auto& finding : report.findings) json["findings"].push_back(to_json(finding));
+  out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,339 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/diagnose/facts.h"
+#include "lib/report/render.h"
+#include "lib/report/table.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr std::size_t kWidth = 100;
+
+class TextReport {
+ public:
+  TextReport(const Report& report, const TextStyle& style, std::ostream& out)
+      : report_(report), style_(style), out_(out) {}
+
+  void print() {
+    title();
+    gradient_table();
+    drift_table();
+    for (const auto& run : report_.runs) pipeline_table(run);
+    outcome_table();
+    for (const auto& run : report_.runs) mean_line(run);
+    ddp_block();
+    findings();
+    closing();
+  }
+
+ private:
+  // ---- small words
+  // ----------------------------------------------------------------------------------------------
+  static std::string figure(const std::optional<double>& value) {
+    return value ? fmt::format("{:.5f}", *value) : "-";
+  }
+
+  static std::string drift(const StepRow& row) {
+    if (row.drift)
+      return *row.drift == 0.0 && row.weights_differ ? "0 (bits differ)"
+             : *row.drift == 0.0                     ? "0"
+                                                     : fmt::format("{:.3e}", *row.drift);
+    if (!row.synced) return "-";
+    return row.weights_differ ? "> 0" : "0";
+  }
+
+  static std::string synced(const StepRow& row) {
+    return !row.synced ? "-" : *row.synced ? "yes" : "no";
+  }
+
+  // Up to four ranks one by one; more of them as a range, or as one figure where all are equal.
+  static std::string by_rank(const std::vector<std::optional<double>>& values) {
+    std::vector<double> known;
+    std::string text;
+    for (const auto& value : values) {
+      if (value) known.push_back(*value);
+      text += (text.empty() ? "[" : ", ") + figure(value);
+    }
+    if (values.size() <= 4 || known.empty()) return text + "]";
+    const auto [low, high] = std::minmax_element(known.begin(), known.end());
+    return *low == *high ? fmt::format("{:.5f} x {}", *low, known.size())
+                         : fmt::format("{:.5f} .. {:.5f}", *low, *high);
+  }
+
+  static std::string indices(const std::vector<int>& list) {
+    std::string text;
+    std::size_t shown = 0;
+    for (int index : list) {
+      if (++shown > 8) return text + fmt::format(" +{}", list.size() - 8);
+      text += (text.empty() ? "" : " ") + std::to_string(index);
+    }
+    return text.empty() ? "-" : text;
+  }
+
+  static std::string unused(const StepRow& row) {
+    const bool same = std::all_of(row.unused.begin(), row.unused.end(),
+                                  [&](const auto& list) { return list == row.unused.front(); });
+    if (same) return indices(row.unused.front());
+    std::string text;
+    for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
+      if (rank == 4 && row.unused.size() > 5) return text + " ...";
+      text += fmt::format("{}r{}: {}", rank == 0 ? "" : "  ", rank, indices(row.unused[rank]));
+    }
+    return text;
+  }
+
+  std::string paint(const char* code, const std::string& text) const {
+    return style_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+  }
+
+  void wrapped(const std::string& text, std::size_t indent) {
+    std::string line(indent, ' ');
+    std::size_t start = 0;
+    while (start < text.size()) {
+      std::size_t end = text.find(' ', start);
+      if (end == std::string::npos) end = text.size();
+      const std::string word = text.substr(start, end - start);
+      if (line.size() > indent && line.size() + 1 + word.size() > kWidth) {
+        out_ << line << '\n';
+        line.assign(indent, ' ');
+      }
+      if (line.size() > indent) line += ' ';
+      line += word;
+      start = end + 1;
+    }
+    if (line.size() > indent) out_ << line << '\n';
+  }
+
+  // Long runs: the first and the last steps; JSON has them all.
+  static constexpr std::size_t kRowsAtEachEnd = 10;
+  static bool hidden(std::size_t row, std::size_t rows) {
+    return rows > 2 * kRowsAtEachEnd && row >= kRowsAtEachEnd && row < rows - kRowsAtEachEnd;
+  }
+
+  // ---- sections
+  // -------------------------------------------------------------------------------------------------
+  void title() {
+    const auto& run = report_.runs.front();
+    const auto of = [&](const char* key) {
+      const auto found = run.environment.find(key);
+      return found == run.environment.end() ? std::string() : found->second;
+    };
+    out_ << paint("1", fmt::format("ddp-doctor {}: {}", report_.tool_version, report_.program))
+         << '\n';
+    wrapped(fmt::format("{} rank{}, {}, LibTorch {}; {}", report_.world_size,
+                        report_.world_size == 1 ? "" : "s", of("backend"), of("torch_version"),
+                        of("summary")),
+            0);
+    if (const auto note = of("note"); !note.empty()) wrapped(note, 0);
+  }
+
+  const StepRow* row_at(const RunReport& run, std::int64_t step) const {
+    for (const auto& row : run.steps_table) {
+      if (row.step == step) return &row;
+    }
+    return nullptr;
+  }
+
+  std::vector<std::int64_t> step_numbers() const {
+    std::vector<std::int64_t> numbers;
+    for (const auto& run : report_.runs) {
+      for (const auto& row : run.steps_table) numbers.push_back(row.step);
+    }
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    return numbers;
+  }
+
+  // One line per step, one or more cells per run.
+  template <class Cells>
+  void side_by_side(const std::string& caption, std::vector<std::string> head, Cells cells) {
+    out_ << '\n' << paint("1", caption) << '\n';
+    head.insert(head.begin(), "step");
+    Table table(std::move(head));
+    const auto numbers = step_numbers();
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (hidden(i, numbers.size())) {
+        if (i == kRowsAtEachEnd)
+          table.add_note(
+              "...", fmt::format("{} steps left out here", numbers.size() - 2 * kRowsAtEachEnd));
+        continue;
+      }
+      std::vector<std::string> row = {std::to_string(numbers[i])};
+      for (const auto& run : report_.runs) cells(row, row_at(run, numbers[i]));
+      table.add(std::move(row));
+    }
+    table.print(out_);
+  }
+
+  void gradient_table() {
+    std::vector<std::string> head;
+    for (const auto& run : report_.runs) {
+      head.push_back(run.info.strategy);
+      head.emplace_back("synced");
+    }
+    side_by_side("Table 1 - gradient norm per rank at optimizer.step", head,
+                 [](auto& row, const StepRow* seen) {
+                   row.push_back(seen == nullptr ? "" : by_rank(seen->gradient_norm));
+                   row.push_back(seen == nullptr ? "" : synced(*seen));
+                 });
+  }
+
+  void drift_table() {
+    std::vector<std::string> head;
+    for (const auto& run : report_.runs) head.push_back(run.info.strategy);
+    side_by_side(
+        "Table 2 - weight drift max|W_i - W_j| after each step", head,
+        [](auto& row, const StepRow* seen) { row.push_back(seen == nullptr ? "" : drift(*seen)); });
+  }
+
+  void pipeline_table(const RunReport& run) {
+    const bool examined = &run == &report_.runs.front();
+    out_ << '\n' << paint("1", run.info.strategy + (examined ? " (examined)" : "")) << '\n';
+    Table table({"step", "loss per rank", "grad_synced", "weight drift", "unused", "ms"});
+    const auto& rows = run.steps_table;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (hidden(i, rows.size())) {
+        if (i == kRowsAtEachEnd)
+          table.add_note("...",
+                         fmt::format("{} steps left out here", rows.size() - 2 * kRowsAtEachEnd));
+        continue;
+      }
+      const auto& row = rows[i];
+      table.add({std::to_string(row.step), by_rank(row.loss), synced(row), drift(row), unused(row),
+                 row.milliseconds ? fmt::format("{:.3f}", *row.milliseconds) : "-"});
+    }
+    if (!run.completed)
+      table.add_note(std::to_string(run.steps_seen() + 1), run.outcome.substr(0, 160));
+    table.print(out_);
+    unused_names(run);
+    for (const auto& note : run.notes) wrapped("note: " + note, 0);
+  }
+
+  void unused_names(const RunReport& run) {
+    std::vector<FindingParameter> names;
+    for (const auto& tensor : run.tensors) {
+      if (!tensor.ddp_index) continue;
+      const bool somewhere =
+          std::any_of(run.steps_table.begin(), run.steps_table.end(), [&](const StepRow& row) {
+            return std::any_of(row.unused.begin(), row.unused.end(), [&](const auto& list) {
+              return std::find(list.begin(), list.end(), *tensor.ddp_index) != list.end();
+            });
+          });
+      if (somewhere) names.push_back({tensor.name, tensor.ddp_index});
+    }
+    if (!names.empty()) wrapped("unused: " + list_of(names, 20), 0);
+  }
+
+  void outcome_table() {
+    if (report_.runs.size() < 2) return;
+    out_ << '\n' << paint("1", "Side by side") << '\n';
+    Table table({"strategy", "steps", "ms per step", "range", "outcome"});
+    for (const auto& run : report_.runs) {
+      const auto& time = run.step_time;
+      table.add({run.info.strategy, std::to_string(run.steps_seen()),
+                 time ? fmt::format("{:.3f}", time->median_ms) : "-",
+                 time ? fmt::format("{:.3f} .. {:.3f}", time->low_ms, time->high_ms) : "-",
+                 run.outcome.substr(0, 60)});
+    }
+    table.print(out_);
+  }
+
+  void mean_line(const RunReport& run) {
+    if (!run.mean_check) return;
+    out_ << fmt::format(
+        "{}: gradient at step {} against the mean of the local ones: relative error {:.2e}\n",
+        run.info.strategy, run.mean_check->step, run.mean_check->relative_error);
+  }
+
+  void ddp_block() {
+    const auto& run = report_.runs.front();
+    for (const char* moment : {"construction", "runtime"}) {
+      bool first = true;
+      for (const auto& field : run.ddp) {
+        if (field.moment != moment) continue;
+        if (first) {
+          out_ << '\n'
+               << paint("1", field.moment == "construction" ? "DDP initialized with"
+                                                            : "DDP at the last sampled iteration")
+               << '\n';
+        }
+        first = false;
+        out_ << field.key << ": " << field.value.substr(0, field.value.find('\n')) << '\n';
+      }
+    }
+  }
+
+  const char* color_of(Severity severity) const {
+    return severity == Severity::kError ? "1;31" : severity == Severity::kWarning ? "1;33" : "1;36";
+  }
+
+  void print_finding(const Finding& finding, std::size_t indent) {
+    const std::string pad(indent, ' ');
+    std::string head = fmt::format("{} {}", finding.rule, finding.name);
+    out_ << pad << paint(color_of(finding.severity), head)
+         << fmt::format(": {}, {}; {}", name_of(finding.severity), name_of(finding.certainty),
+                        ranks_of(finding.ranks))
+         << (finding.first_step ? fmt::format(", from step {}", *finding.first_step) : "") << '\n';
+    wrapped(finding.message, indent + 2);
+    if (finding.where)
+      out_ << pad << fmt::format("  at {}:{}\n", finding.where->file, finding.where->line);
+  }
+
+  void findings() {
+    out_ << '\n' << paint("1", "Findings") << '\n';
+    if (report_.findings.empty()) out_ << "none\n";
+    for (const auto& finding : report_.findings) {
+      print_finding(finding, 0);
+      wrapped("Do: " + finding.prescription.text, 2);
+      if (finding.proof) wrapped("Proof: " + finding.proof->text, 2);
+      if (!finding.consequences.empty()) out_ << "  which leads to\n";
+      for (const auto& consequence : finding.consequences) print_finding(consequence, 4);
+    }
+    for (const auto& skipped : report_.runs.front().diagnosis.not_checked) {
+      wrapped(fmt::format("not checked: {}: {}", skipped.rule, skipped.reason), 0);
+    }
+  }
+
+  void closing() {
+    const auto& run = report_.runs.front();
+    out_ << '\n';
+    if (run.probe_ms)
+      out_ << fmt::format(
+          "The examination itself cost {:.3f} ms per step, outside the times above.\n",
+          *run.probe_ms);
+    const Health health = report_.health(style_.fail_on);
+    std::string reason;
+    if (health == Health::kSick) {
+      const auto& first = report_.findings.front();
+      reason = fmt::format(": {} {}", first.rule, first.name);
+      if (report_.findings.size() > 1)
+        reason += fmt::format(" and {} more", report_.findings.size() - 1);
+    } else if (health == Health::kHealthy) {
+      reason = fmt::format(": {} x {}, replicas bit-identical",
+                           count_of(static_cast<std::size_t>(report_.world_size), "rank"),
+                           count_of(run.steps_table.size(), "step"));
+      if (report_.world_size == 1) reason = ": one rank, nothing to compare across ranks";
+    } else {
+      reason = ": no step was completed by every rank";
+    }
+    const char* color = health == Health::kHealthy ? "1;32"
+                        : health == Health::kSick  ? "1;31"
+                                                   : "1;33";
+    out_ << paint(color, fmt::format("Verdict: {}{}", name_of(health), reason)) << '\n';
+  }
+
+  const Report& report_;
+  const TextStyle& style_;
+  std::ostream& out_;
+};
+
+}  // namespace
+
+void render_text(const Report& report, const TextStyle& style, std::ostream& out) {
+  TextReport(report, style, out).print();
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,195 @@
+#include "lib/report/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lib/diagnose/diagnose.h"
+#include "lib/diagnose/facts.h"
+#include "lib/report/proof.h"
+#include "lib/version.h"
+
+namespace ddp_doctor {
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2.0;
+}
+
+std::optional<double> gradient_norm(const Timeline& timeline, const TimelineStep& step, int rank) {
+  double sum = 0.0;
+  bool any = false;
+  bool finite = true;
+  for (int id : timeline.trainable()) {
+    const auto* seen = step.find(rank, id, Stage::kGradient);
+    if (seen == nullptr) continue;
+    any = true;
+    finite = finite && seen->digest.nonfinite == 0;
+    sum += seen->digest.l2_norm * seen->digest.l2_norm;
+  }
+  if (!any) return {};
+  return finite ? std::sqrt(sum) : std::nan("");
+}
+
+StepRow row_of(const Timeline& timeline, const TimelineStep& step) {
+  StepRow row;
+  row.step = step.number;
+  row.drift = step.weight_drift;
+  if (step.complete()) {
+    row.synced = differing(timeline, step, Stage::kGradient).empty();
+    row.weights_differ = !differing(timeline, step, Stage::kWeight).empty();
+  }
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = step.ranks[static_cast<std::size_t>(rank)];
+    row.gradient_norm.push_back(gradient_norm(timeline, step, rank));
+    row.loss.push_back(record == nullptr ? std::nullopt : record->loss);
+    auto& indices = row.unused.emplace_back();
+    for (int id : unused(timeline, step, rank)) {
+      indices.push_back(timeline.tensors[static_cast<std::size_t>(id)].ddp_index.value_or(id));
+    }
+    if (record != nullptr) {
+      row.milliseconds =
+          std::max(row.milliseconds.value_or(0.0), static_cast<double>(record->duration_ns) / 1e6);
+    }
+  }
+  return row;
+}
+
+std::optional<StepTime> time_of(const std::vector<StepRow>& rows) {
+  constexpr std::int64_t kWarmUp = 2;
+  std::vector<double> times;
+  for (const auto& row : rows) {
+    if (row.milliseconds && row.step > kWarmUp) times.push_back(*row.milliseconds);
+  }
+  if (times.empty()) return {};
+  const auto [low, high] = std::minmax_element(times.begin(), times.end());
+  return StepTime{median(times), *low, *high, times.size()};
+}
+
+std::optional<double> probe_cost(const Timeline& timeline) {
+  std::vector<double> costs;
+  for (const auto& step : timeline.steps) {
+    for (const auto* record : step.ranks) {
+      if (record != nullptr && step.number > 0)
+        costs.push_back(static_cast<double>(record->probe_ns) / 1e6);
+    }
+  }
+  if (costs.empty()) return {};
+  return median(std::move(costs));
+}
+
+bool finished(const Timeline& timeline) {
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) return false;
+    const bool ended = std::any_of(record->events.begin(), record->events.end(),
+                                   [](const Event& event) { return event.kind == "end"; });
+    if (!ended) return false;
+  }
+  return true;
+}
+
+const Finding* find(const std::vector<Finding>& findings, const char* rule) {
+  for (const auto& finding : findings) {
+    if (finding.rule == rule) return &finding;
+    if (const auto* below = find(finding.consequences, rule)) return below;
+  }
+  return nullptr;
+}
+
+std::string outcome_of(const RunReport& run) {
+  if (const auto* crash = find(run.diagnosis.findings, "DDP504")) {
+    const auto kind = crash->evidence.value("kind", "");
+    const auto phase = crash->evidence.value("phase", "");
+    const char* how = kind == "signal" ? "killed" : kind == "stuck-collective" ? "hung" : "raised";
+    return fmt::format("{} in step {}{}: {}", how, crash->first_step.value_or(1),
+                       phase.empty() ? "" : " (" + phase + ")", crash->evidence.value("error", ""));
+  }
+  if (!run.completed) return "stopped before its end";
+  std::string codes;
+  for (const auto& finding : run.diagnosis.findings) {
+    if (finding.severity == Severity::kAdvice) continue;
+    codes += (codes.empty() ? "" : ", ") + finding.rule + " " + finding.name;
+  }
+  return codes.empty() ? "clean" : codes;
+}
+
+}  // namespace
+
+bool RunReport::clean() const {
+  return completed && std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
+                                   [](const Finding& finding) {
+                                     return finding.severity >= Severity::kWarning;
+                                   });
+}
+
+std::int64_t RunReport::steps_seen() const {
+  return steps_table.empty() ? 0 : steps_table.back().step;
+}
+
+const char* name_of(Health health) {
+  switch (health) {
+    case Health::kHealthy:
+      return "healthy";
+    case Health::kSick:
+      return "sick";
+    case Health::kInconclusive:
+      return "inconclusive";
+  }
+  return "";
+}
+
+RunReport report_run(const Timeline& timeline, int index) {
+  RunReport report;
+  report.info = timeline.run;
+  report.tensors = timeline.tensors;
+  report.notes = timeline.notes;
+  report.mean_check = timeline.mean_check;
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    report.environment = record->header.details;
+    report.ddp = record->ddp_fields;
+    break;
+  }
+  for (const auto& step : timeline.steps) {
+    if (step.number > 0) report.steps_table.push_back(row_of(timeline, step));
+  }
+  report.step_time = time_of(report.steps_table);
+  report.probe_ms = probe_cost(timeline);
+  report.completed = finished(timeline);
+  report.diagnosis = diagnose(timeline, index);
+  report.outcome = outcome_of(report);
+  return report;
+}
+
+Report make_report(std::vector<RunReport> runs) {
+  Report report;
+  report.tool_version = kVersion;
+  report.runs = std::move(runs);
+  const auto& examined = report.runs.front();
+  report.program = examined.info.program;
+  report.world_size = examined.info.world_size;
+  report.findings = examined.diagnosis.findings;
+  attach_proofs(report);
+  return report;
+}
+
+Health Report::health(Severity fail_on) const {
+  const bool sick = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+    return finding.severity >= fail_on;
+  });
+  if (sick) return Health::kSick;
+  const auto& rows = runs.front().steps_table;
+  // Without a step that every rank completed, silence says nothing.
+  const bool seen = std::any_of(rows.begin(), rows.end(),
+                                [](const StepRow& row) { return row.synced.has_value(); });
+  return seen ? Health::kHealthy : Health::kInconclusive;
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,76 @@
+// A report is a value: what was run, what was seen step by step, what was found. Renderers (text,
+// JSON) print it; nothing here does.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/diagnose/finding.h"
+#include "lib/timeline/timeline.h"
+
+namespace ddp_doctor {
+
+struct StepRow {
+  std::int64_t step = 0;
+  std::vector<std::optional<double>>
+      gradient_norm;            // by rank: L2 over all trainable parameters, at optimizer.step
+  std::optional<bool> synced;   // gradients equal on every rank, bit for bit
+  std::optional<double> drift;  // exact max |W_i - W_j| after the step
+  bool weights_differ = false;  // by bits; then an empty drift means that no values were kept
+  std::vector<std::vector<int>> unused;     // by rank: indices of unused parameters
+  std::vector<std::optional<double>> loss;  // by rank
+  std::optional<double> milliseconds;       // of the slowest rank
+};
+
+// Median and range over the steps that count for timing (the first two, which build and rebuild
+// buckets, do not).
+struct StepTime {
+  double median_ms = 0.0;
+  double low_ms = 0.0;
+  double high_ms = 0.0;
+  std::size_t steps = 0;
+};
+
+struct RunReport {
+  RunInfo info;
+  std::map<std::string, std::string>
+      environment;  // what the ranks said of themselves (torch version, ...)
+  std::vector<TensorInfo> tensors;
+  std::vector<StepRow> steps_table;
+  std::optional<StepTime> step_time;
+  std::optional<double> probe_ms;  // median cost of the examination itself, per step
+  std::optional<MeanCheck> mean_check;
+  std::vector<DdpField> ddp;
+  std::vector<std::string> notes;
+  Diagnosis diagnosis;
+  // One line: "clean", "raised in step 2 (forward): ...", "killed by SIGKILL in step 3", "timed out
+  // in step 1".
+  std::string outcome;
+  bool completed = false;  // every rank finished every step
+
+  // No finding at warning or above, and every rank finished.
+  bool clean() const;
+  std::int64_t steps_seen() const;
+};
+
+enum class Health { kHealthy, kSick, kInconclusive };
+const char* name_of(Health health);
+
+struct Report {
+  std::string tool_version;
+  std::string program;
+  int world_size = 1;
+  std::vector<RunReport> runs;    // the first one is examined, the others stand beside it
+  std::vector<Finding> findings;  // of the examined run, with proofs from the others
+
+  // `fail_on` is the mildest severity that makes a program sick.
+  Health health(Severity fail_on = Severity::kWarning) const;
+};
+
+RunReport report_run(const Timeline& timeline, int index);
+// Findings of the first run; proofs from the others.
+Report make_report(std::vector<RunReport> runs);
+
+}  // namespace ddp_doctor

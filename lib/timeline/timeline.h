@@ -1,0 +1,97 @@
+// The records of all ranks of one run, merged by step. Everything that a rule or a report asks is
+// answered here; what could not be seen is an empty optional, never a guess.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/record/reader.h"
+#include "lib/record/run_info.h"
+
+namespace ddp_doctor {
+
+// Exact max |W_i - W_j| over all pairs of ranks, of one tensor.
+struct TensorDrift {
+  int tensor = 0;
+  double max_abs_difference = 0.0;
+};
+
+class TimelineStep {
+ public:
+  std::int64_t number = 0;
+  std::vector<const StepRecord*> ranks;  // by rank; null where the rank has no record of this step
+
+  // Weights after the step. Empty if some rank's weights are missing, or differ where no values
+  // were kept.
+  std::optional<double> weight_drift;
+  std::vector<TensorDrift>
+      drifting;  // tensors whose values were compared and differ, largest first
+
+  bool complete() const;  // every rank has it
+  const Observation* find(int rank, int tensor, Stage stage) const;
+  const Usage* usage(int rank, int tensor) const;
+  // Ranks in groups of equal bits; a rank that lacks the observation stands in none.
+  std::vector<std::vector<int>> groups(int tensor, Stage stage) const;
+
+  // Takes `record` as what `rank` recorded of this step. The record must outlive the step.
+  void set(int rank, const StepRecord* record, std::size_t tensors);
+
+ private:
+  // By rank, then by tensor: where to find it.
+  struct Slots {
+    const Observation* by_stage[4] = {};
+    const Usage* usage = nullptr;
+  };
+  std::vector<std::vector<Slots>> slots_;
+  const Slots* slots(int rank, int tensor) const;
+};
+
+// The largest relative error of ||synchronized gradient - mean of the local ones|| over the
+// parameters whose values were kept, and where.
+struct MeanCheck {
+  std::int64_t step = 0;
+  double relative_error = 0.0;
+};
+
+class Timeline {
+ public:
+  // Reads rank-*.sqlite of `folder`. A rank without a record is a note, not an error; throws Error
+  // if no record can be read at all, or if records contradict each other (two of one rank,
+  // different world sizes).
+  static Timeline load(const std::filesystem::path& folder, RunInfo run);
+  // From records at hand (tests, live use). `drift` and MeanCheck need values and are left empty.
+  static Timeline merge(RunInfo run, std::vector<RankRecord> records);
+
+  Timeline(Timeline&&) noexcept;
+  Timeline& operator=(Timeline&&) noexcept;
+  ~Timeline();
+
+  RunInfo run;
+  std::vector<TensorInfo> tensors;  // as the lowest rank present describes them
+  std::vector<TimelineStep> steps;  // ascending; step 0 is the state before the first one
+  std::vector<std::string>
+      notes;  // what is missing: "rank 1 left no record", "rank 0 ended after step 3"
+  std::optional<MeanCheck> mean_check;
+
+  const RankRecord* record(int rank) const;  // null if that rank left none
+  const TimelineStep* step(std::int64_t number) const;
+  std::vector<int> trainable()
+      const;  // ids of parameters that were trainable, in the reducer's order
+  // The wrapper's construction data ("find_unused_parameters", ...), as the lowest rank has it;
+  // empty without one.
+  std::optional<std::string> ddp_field(const std::string& key) const;
+  bool has_wrapper() const { return ddp_field("world_size").has_value(); }
+  bool flag(const std::string& key) const { return ddp_field(key).value_or("0") != "0"; }
+  // The first error event of a rank, if any.
+  const Event* error(int rank) const;
+
+ private:
+  Timeline();
+  std::map<int, std::unique_ptr<RankRecord>> records_;
+};
+
+}  // namespace ddp_doctor

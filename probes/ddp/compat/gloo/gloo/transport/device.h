@@ -1,0 +1,15 @@
+// Stands in for Gloo's header of this name; see gloo/algorithm.h here.
+#pragma once
+
+namespace gloo {
+namespace transport {
+
+class Device;
+
+class UnboundBuffer {
+ public:
+  virtual ~UnboundBuffer() = default;
+};
+
+}  // namespace transport
+}  // namespace gloo

@@ -1,0 +1,248 @@
+// The numbered steps are those of docs/ddp.md. Each follows torch/nn/parallel/distributed.py.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "probes/ddp/distributed_data_parallel.h"
+#include "probes/ddp/pass_through.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr size_t kBroadcastBytes = 250 * 1024 * 1024;
+constexpr std::int64_t kBytesPerMb = 1024 * 1024;
+
+struct BucketCaps {
+  std::int64_t first = c10d::kDefaultFirstBucketBytes;
+  std::int64_t others = c10d::kDefaultBucketBytesCap;
+};
+
+BucketCaps bucket_caps(const DistributedDataParallelOptions& options) {
+  BucketCaps caps;
+  if (options.bucket_cap_mb == 0) return caps;
+  caps.others = options.bucket_cap_mb * kBytesPerMb;
+  if (kGivenCapBoundsFirstBucket) caps.first = caps.others;
+  return caps;
+}
+
+// Without the search for unused parameters nothing tells in which order gradients come, so the
+// first iteration uses one bucket (per dtype and device); the reducer makes better ones before the
+// second.
+std::vector<size_t> initial_bucket_limits(const DistributedDataParallelOptions& options,
+                                          const BucketCaps& caps) {
+  if (options.static_graph || !options.find_unused_parameters) {
+    return {static_cast<size_t>(std::numeric_limits<std::int64_t>::max())};
+  }
+  const auto first = static_cast<size_t>(caps.first);
+  const auto others = static_cast<size_t>(caps.others);
+  if (kGivenCapBoundsFirstBucket && first >= others) return {others};
+  return {first, others};
+}
+
+void check_trainable(const ModuleState& module) {
+  TORCH_CHECK(!module.parameters.empty(),
+              "DistributedDataParallel is not needed when a module doesn't have any parameter "
+              "that requires a gradient.");
+  std::set<std::string> types;
+  for (const at::Tensor& parameter : module.all_parameters) {
+    types.insert(fmt::format("'{}'", c10::DeviceTypeName(parameter.device().type(), true)));
+  }
+  TORCH_CHECK(types.size() == 1,
+              "DistributedDataParallel's input module must be on the same type of devices, but "
+              "input module parameters locate in {",
+              fmt::format("{}", fmt::join(types, ", ")), "}.");
+}
+
+// What a program's backward passes must still be able to ask after the wrapper is gone.
+struct StaticGraph {
+  std::weak_ptr<c10d::Reducer> reducer;
+  bool all_reduce_enqueued = false;
+};
+
+// In the first iteration of a static graph the order and the set of gradients are still unknown:
+// the buckets are reduced when this whole backward pass is over.
+void delay_all_reduce(StaticGraph& graph) {
+  if (!kStaticGraphCountsForwards && graph.all_reduce_enqueued) return;
+  const std::shared_ptr<c10d::Reducer> reducer = graph.reducer.lock();
+  if (!reducer) return;
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [reducer] { reducer->delay_all_reduce(); });
+  graph.all_reduce_enqueued = true;
+}
+
+}  // namespace
+
+// Members go in reverse order: see the class comment.
+struct DataParallelReducer::State {
+  ModuleState module;
+  DistributedDataParallelOptions options;
+  ProcessGroupPtr process_group;
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;
+  std::shared_ptr<StaticGraph> static_graph = std::make_shared<StaticGraph>();
+  bool require_backward_grad_sync = true;
+  bool require_forward_param_sync = true;
+  bool has_buffers = false;  // at the last look, as in Python
+  std::int64_t synchronizing_forwards = 0;
+  std::int64_t unused_parameter_size = 0;  // bytes, at the last sampled iteration
+
+  void broadcast(const std::vector<at::Tensor>& tensors) {
+    if (!tensors.empty()) c10d::broadcast_coalesced(process_group, tensors, kBroadcastBytes, 0);
+  }
+  void broadcast_module();
+  void make_reducer_and_logger();
+  void broadcast_buffers_if_due();
+  void note_runtime_stats();
+  bool synchronizes() const { return at::GradMode::is_enabled() && require_backward_grad_sync; }
+  bool needs_pass_through() const;
+};
+
+// Step 3: all ranks start from rank 0's parameters, frozen ones included, and buffers.
+void DataParallelReducer::State::broadcast_module() {
+  std::vector<at::Tensor> states;
+  for (const at::Tensor& parameter : module.all_parameters) states.push_back(parameter.detach());
+  const std::vector<at::Tensor> buffers = module.buffers();
+  has_buffers = !buffers.empty();
+  if (options.broadcast_buffers || kFirstBroadcastAlwaysSendsBuffers) {
+    for (const at::Tensor& buffer : buffers) states.push_back(buffer.detach());
+  }
+  broadcast(states);
+}
+
+// Steps 4 and 5.
+void DataParallelReducer::State::make_reducer_and_logger() {
+  const BucketCaps caps = bucket_caps(options);
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      module.parameters, initial_bucket_limits(options, caps), module.expect_sparse);
+  // Gradients come in about the reverse order of the forward.
+  std::reverse(buckets.begin(), buckets.end());
+  std::reverse(limits.begin(), limits.end());
+  // Python hands names over when debugging only (newer versions: always); with them, errors name
+  // the parameter.
+  std::unordered_map<size_t, std::string> names;
+  for (size_t i = 0; i < module.names.size(); ++i) names.emplace(i, module.names[i]);
+
+  reducer = make_reducer({.parameters = module.parameters,
+                          .buckets = std::move(buckets),
+                          .bucket_limits = std::move(limits),
+                          .process_group = process_group,
+                          .expect_sparse = module.expect_sparse,
+                          .bucket_bytes_cap = caps.others,
+                          .find_unused_parameters = options.find_unused_parameters,
+                          .gradient_as_bucket_view = options.gradient_as_bucket_view,
+                          .names = std::move(names),
+                          .first_bucket_bytes_cap = caps.first});
+  static_graph->reducer = reducer;
+  logger = std::make_shared<c10d::Logger>(reducer);
+  // Not optional: the search for unused parameters uses the logger without asking whether there is
+  // one.
+  reducer->set_logger(logger);
+  logger->set_construction_data_and_log(module.type_name, /*device_ids=*/{}, /*output_device=*/-1,
+                                        options.broadcast_buffers, /*has_sync_bn=*/false,
+                                        options.static_graph);
+}
+
+DataParallelReducer::DataParallelReducer(ModuleState module, ProcessGroupPtr process_group,
+                                         const DistributedDataParallelOptions& options)
+    : state_(std::make_unique<State>()) {
+  initialize_c10d();
+  State& state = *state_;
+  state.module = std::move(module);
+  state.process_group = std::move(process_group);
+  state.options = options;
+  check_trainable(state.module);                                                           // 1
+  c10d::verify_params_across_processes(state.process_group, state.module.parameters, {});  // 2
+  state.broadcast_module();                                                                // 3
+  state.make_reducer_and_logger();                                                         // 4, 5
+  if (!options.static_graph) return;
+  state.reducer->set_static_graph();  // 6
+  state.logger->set_static_graph();
+  if (options.find_unused_parameters) {
+    TORCH_WARN(
+        "find_unused_parameters is not needed with static_graph, which finds unused "
+        "parameters by itself; be sure that they stay the same during the training.");
+  }
+}
+
+DataParallelReducer::~DataParallelReducer() = default;
+
+// PyTorch's logger adds the bytes up over the sampled iterations (up to 2.6), so that a constant
+// set of unused parameters seems to grow. Its input is right, though: the parameters that the
+// reducer found outside the graph. They are summed here at the same moment, so that the result is
+// PyTorch's wherever PyTorch is right.
+void DataParallelReducer::State::note_runtime_stats() {
+  if (ReducerView::is_sampled(*reducer)) {
+    unused_parameter_size = 0;
+    for (const size_t index : ReducerView::unused_parameters(*reducer)) {
+      const at::Tensor& parameter = module.parameters[index];
+      unused_parameter_size +=
+          parameter.numel() * static_cast<std::int64_t>(parameter.element_size());
+    }
+  }
+  logger->set_runtime_stats_and_log();
+}
+
+// Step c.
+void DataParallelReducer::State::broadcast_buffers_if_due() {
+  if (!require_forward_param_sync || !options.broadcast_buffers || !has_buffers) return;
+  at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> buffers = module.buffers();
+  has_buffers = !buffers.empty();
+  KeepVersions keep_versions(buffers);
+  broadcast(buffers);
+}
+
+void DataParallelReducer::before_forward() {
+  State& state = *state_;
+  if (state.synchronizes()) {  // a
+    state.note_runtime_stats();
+    ++state.synchronizing_forwards;
+    state.reducer->prepare_for_forward();
+  }
+  // b: also under no_sync. This is where an unfinished reduction of the iteration before is
+  // reported.
+  if (at::GradMode::is_enabled()) state.reducer->rebuild_buckets();
+  state.broadcast_buffers_if_due();  // c
+}
+
+bool DataParallelReducer::State::needs_pass_through() const {
+  if (!options.static_graph) return options.find_unused_parameters;
+  return kStaticGraphCountsForwards ? synchronizing_forwards == 1
+                                    : !static_graph->all_reduce_enqueued;
+}
+
+std::vector<at::Tensor> DataParallelReducer::after_forward(std::vector<at::Tensor> outputs) {
+  State& state = *state_;
+  state.require_forward_param_sync = state.synchronizes();
+  if (state.synchronizes()) {  // e
+    const bool search = state.options.find_unused_parameters && !state.options.static_graph;
+    state.reducer->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
+  }
+  if (!state.needs_pass_through()) return outputs;
+  if (!state.options.static_graph) return pass_through(std::move(outputs), [] {});  // f
+  return pass_through(std::move(outputs),
+                      [graph = state.static_graph] { delay_all_reduce(*graph); });
+}
+
+bool DataParallelReducer::require_backward_grad_sync() const {
+  return state_->require_backward_grad_sync;
+}
+
+void DataParallelReducer::set_require_backward_grad_sync(bool value) {
+  state_->require_backward_grad_sync = value;
+}
+
+const ModuleState& DataParallelReducer::module() const { return state_->module; }
+
+c10::DDPLoggingData DataParallelReducer::logging_data() const {
+  c10::DDPLoggingData data = state_->logger->get_ddp_logging_data();
+  const auto unused = data.ints_map.find("unused_parameter_size");
+  if (unused != data.ints_map.end()) unused->second = state_->unused_parameter_size;
+  return data;
+}
+
+}  // namespace ddp_doctor

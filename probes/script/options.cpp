@@ -1,0 +1,40 @@
+#include "probes/script/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+#include "lib/version.h"
+#include "probes/script/torch_text.h"
+
+namespace ddp_doctor {
+
+std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code) {
+  WorkerOptions options;
+  CLI::App app("One rank of an examination; `ddp-doctor run` starts these.", "script-probe");
+  app.set_version_flag("--version", std::string("script-probe ") + kVersion + ", LibTorch " +
+                                        torch_version() + ", Gloo");
+  app.add_option("program", options.program)->required();
+  app.add_option("--record", options.record)->required();
+  app.add_option("--strategy", options.strategy);
+  app.add_option("--steps", options.steps);
+  app.add_option("--every", options.every);
+  app.add_option("--lr", options.lr);
+  app.add_option("--optimizer", options.optimizer);
+  app.add_option("--seed", options.seed);
+  app.add_option("--accumulate", options.accumulate);
+  app.add_option("--input", options.inputs)->allow_extra_args(false);
+  app.add_option("--timeout", options.timeout_s);
+  app.add_option("--keep-values", options.keep_values_mib);
+  app.add_option("--port", options.port);
+  app.add_option("--rank", options.rank)->envname("RANK");
+  app.add_option("--world-size", options.world_size)->envname("WORLD_SIZE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error) == 0 ? worker_exit::kFinished : worker_exit::kCouldNotRun;
+    return {};
+  }
+  return options;
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,43 @@
+// The rank worker's command line. One worker is one rank; RANK and WORLD_SIZE are in the
+// environment, as torchrun sets them, so that a rank can be run by hand.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp_doctor {
+
+struct WorkerOptions {
+  std::string program;
+  std::string record;  // folder
+  std::string strategy = "ddp";
+  std::int64_t steps = 8;
+  std::int64_t every = 1;
+  double lr = 0.01;
+  std::string optimizer = "sgd";
+  std::int64_t seed = 0;
+  std::int64_t accumulate = 1;
+  std::vector<std::string> inputs;
+  std::int64_t timeout_s = 60;
+  std::int64_t keep_values_mib =
+      96;  // values kept behind the digests, so that drift can be given exactly
+  int port = 0;
+  int rank = 0;
+  int world_size = 1;
+};
+
+// The exit codes that tool/examination.cpp knows.
+namespace worker_exit {
+inline constexpr int kFinished = 0;
+inline constexpr int kRaised =
+    1;  // the program or a collective raised during training: in the record
+inline constexpr int kCouldNotRun = 2;  // usage, environment, record: last line of stderr says why
+inline constexpr int kProgramRefused = 3;  // the program's own first pass failed: likewise
+}  // namespace worker_exit
+
+// Nothing where the process should end at once with `exit_code` (--version, --help, usage errors).
+std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,243 @@
+#include "probes/script/recorder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <unordered_set>
+
+#include "lib/version.h"
+#include "probes/script/tensor_view.h"
+#include "probes/script/torch_text.h"
+
+namespace ddp_doctor {
+namespace {
+
+std::string owner_of(const std::string& name) {
+  const auto dot = name.rfind('.');
+  return dot == std::string::npos ? std::string() : name.substr(0, dot);
+}
+
+TensorInfo describe(const at::Tensor& tensor, std::string name, std::string kind, int id) {
+  TensorInfo info;
+  info.id = id;
+  info.module = owner_of(name);
+  info.name = std::move(name);
+  info.kind = std::move(kind);
+  info.dtype = dtype_name(tensor.scalar_type());
+  info.sizes = tensor.sizes().vec();
+  info.numel = tensor.numel();
+  info.trainable = tensor.requires_grad();
+  return info;
+}
+
+// Frozen parameters, each once, in the order of named_parameters().
+std::vector<std::pair<std::string, at::Tensor>> frozen_parameters(
+    const torch::jit::Module& module) {
+  std::vector<std::pair<std::string, at::Tensor>> frozen;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& entry : module.named_parameters()) {
+    if (!entry.value.requires_grad() && seen.insert(entry.value.unsafeGetTensorImpl()).second)
+      frozen.emplace_back(entry.name, entry.value);
+  }
+  return frozen;
+}
+
+std::int64_t bytes_of(const std::vector<TensorInfo>& tensors) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors) {
+    if (tensor.kind == "parameter")
+      bytes +=
+          tensor.numel * static_cast<std::int64_t>(element_size(dtype_from_name(tensor.dtype)));
+  }
+  return bytes;
+}
+
+std::int64_t wall_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+RecordHeader header_of(const WorkerOptions& options, const std::string& substitutions) {
+  RecordHeader header;
+  header.rank = options.rank;
+  header.world_size = options.world_size;
+  header.probe = "script";
+  header.program = options.program;
+  header.details = {{"backend", "Gloo on 127.0.0.1"},
+                    {"torch_version", torch_version()},
+                    {"tool_version", kVersion},
+                    {"strategy", options.strategy},
+                    {"summary", options.optimizer + ", lr " + std::to_string(options.lr) +
+                                    ", seed " + std::to_string(options.seed)},
+                    {"note", substitutions}};
+  return header;
+}
+
+}  // namespace
+
+std::vector<TensorInfo> describe_tensors(const torch::jit::Module& module,
+                                         const ModuleState& state) {
+  std::vector<TensorInfo> tensors;
+  for (std::size_t i = 0; i < state.parameters.size(); ++i) {
+    tensors.push_back(describe(state.parameters[i], state.names[i], "parameter",
+                               static_cast<int>(tensors.size())));
+    tensors.back().ddp_index = static_cast<int>(i);
+  }
+  for (const auto& [name, tensor] : frozen_parameters(module)) {
+    tensors.push_back(describe(tensor, name, "parameter", static_cast<int>(tensors.size())));
+  }
+  for (const auto& entry : module.named_buffers()) {
+    tensors.push_back(
+        describe(entry.value, entry.name, "buffer", static_cast<int>(tensors.size())));
+  }
+  return tensors;
+}
+
+std::vector<std::int64_t> steps_to_keep(std::int64_t steps, std::int64_t every,
+                                        std::int64_t bytes_per_step, std::int64_t budget) {
+  std::vector<std::int64_t> recorded = {0};
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    if (step == 1 || step == steps || step % every == 0) recorded.push_back(step);
+  }
+  const auto most = static_cast<std::size_t>(budget / std::max<std::int64_t>(bytes_per_step, 1));
+  if (most >= recorded.size()) return recorded;
+  if (most == 0) return {};
+  if (most == 1) return {steps};
+  std::set<std::int64_t> kept;
+  recorded.erase(recorded.begin());  // step 0 goes first: initial weights are rarely the question
+  for (std::size_t i = 0; i < most; ++i)
+    kept.insert(recorded[i * (recorded.size() - 1) / (most - 1)]);
+  return {kept.begin(), kept.end()};
+}
+
+Recorder::Recorder(const WorkerOptions& options, const torch::jit::Module& module,
+                   const ModuleState& state, const std::string& substitutions)
+    : options_(options),
+      state_(state),
+      tensors_(describe_tensors(module, state)),
+      progress_(progress_file(options.record, options.rank)),
+      writer_(options.record, header_of(options, substitutions)),
+      usage_(state.parameters, [this](std::size_t parameter) { on_gradient(parameter); }),
+      local_gradients_(state.parameters.size()),
+      local_values_(state.parameters.size()),
+      local_seen_(state.parameters.size(), 0) {
+  for (const auto& [name, tensor] : frozen_parameters(module)) frozen_.push_back(tensor);
+  const std::int64_t budget = options.keep_values_mib << 20;
+  const std::int64_t weights = bytes_of(tensors_);
+  keep_gradients_ = 2 * weights <= budget / 4;
+  keep_weights_ = steps_to_keep(options.steps, options.every, weights,
+                                budget - (keep_gradients_ ? 2 * weights : 0));
+  writer_.write_tensors(tensors_);
+}
+
+bool Recorder::recorded(std::int64_t step) const {
+  return step <= 1 || step == options_.steps || step % options_.every == 0;
+}
+
+void Recorder::observe(const at::Tensor& tensor, int id, Stage stage, bool keep) {
+  const LocalTensor local(tensor);
+  step_.observations.push_back({id, stage, digest(local.view())});
+  if (keep) step_.values.push_back({id, stage, local.bytes()});
+}
+
+void Recorder::observe_state() {
+  const bool keep =
+      std::find(keep_weights_.begin(), keep_weights_.end(), step_.step) != keep_weights_.end();
+  int id = 0;
+  for (const auto& parameter : state_.parameters) observe(parameter, id++, Stage::kWeight, keep);
+  for (const auto& parameter : frozen_) observe(parameter, id++, Stage::kWeight, keep);
+  const auto buffers = state_.buffers();
+  // A program that re-registers buffers as it goes has other ones now: those are not these.
+  if (buffers.size() + static_cast<std::size_t>(id) != tensors_.size()) return;
+  for (const auto& buffer : buffers) observe(buffer, id++, Stage::kBuffer, false);
+}
+
+void Recorder::on_gradient(std::size_t parameter) noexcept {
+  if (!recorded(step_.step)) return;
+  const auto begin = Clock::now();
+  try {
+    const LocalTensor local(state_.parameters[parameter].grad());
+    local_gradients_[parameter] = {static_cast<int>(parameter), Stage::kLocalGradient,
+                                   digest(local.view())};
+    if (keep_gradients_ && step_.step == 1) {
+      local_values_[parameter] = {static_cast<int>(parameter), Stage::kLocalGradient,
+                                  local.bytes()};
+    }
+    local_seen_[parameter] = 1;
+  } catch (const std::exception&) {
+    local_seen_[parameter] = 0;  // not observed; the training goes on
+  }
+  probing_ += Clock::now() - begin;
+}
+
+void Recorder::begin_training() {
+  step_ = {};
+  observe_state();
+  writer_.write_step(step_);
+}
+
+void Recorder::begin_step(std::int64_t step) {
+  step_ = {};
+  step_.step = step;
+  step_.started_ns = wall_clock_ns();
+  std::fill(local_seen_.begin(), local_seen_.end(), 0);
+  probing_ = {};
+  usage_.begin_step();
+  started_ = Clock::now();
+}
+
+void Recorder::before_optimizer() {
+  if (!recorded(step_.step)) return;
+  const auto begin = Clock::now();
+  for (std::size_t i = 0; i < state_.parameters.size(); ++i) {
+    if (local_seen_[i] != 0) {
+      step_.observations.push_back(local_gradients_[i]);
+      if (!local_values_[i].bytes.empty())
+        step_.values.push_back(std::exchange(local_values_[i], {}));
+    }
+    const auto& gradient = state_.parameters[i].grad();
+    if (gradient.defined())
+      observe(gradient, static_cast<int>(i), Stage::kGradient, keep_gradients_ && step_.step == 1);
+  }
+  probing_ += Clock::now() - begin;
+}
+
+void Recorder::end_step(double loss, int backwards, int unsynchronized,
+                        const Strategy::Counts& counts) {
+  const auto ended = Clock::now();
+  if (!recorded(step_.step)) return;
+  progress_.enter(Phase::kRecording, step_.step);
+  step_.duration_ns = std::chrono::nanoseconds(ended - started_ - probing_).count();
+  step_.loss = loss;
+  step_.backwards = backwards;
+  step_.unsynchronized_backwards = unsynchronized;
+  step_.forwards_through_wrapper = counts.forwards_through_wrapper;
+  step_.forwards_around_wrapper = counts.forwards_around_wrapper;
+  step_.collectives = counts.collectives;
+  step_.collective_bytes = counts.collective_bytes;
+  step_.usages = usage_.end_step();
+  observe_state();
+  step_.probe_ns =
+      std::chrono::nanoseconds(probing_ + writing_ + (Clock::now() - ended)).count();
+  const auto begin = Clock::now();
+  writer_.write_step(step_);
+  writing_ = Clock::now() - begin;
+}
+
+void Recorder::ddp_fields(const std::string& moment, const DataParallelReducer& reducer) {
+  std::vector<DdpField> fields;
+  const auto data = reducer.logging_data();
+  for (const auto& [key, value] : data.ints_map)
+    fields.push_back({moment, key, std::to_string(value), true});
+  for (const auto& [key, value] : data.strs_map) fields.push_back({moment, key, value, false});
+  writer_.write_ddp_fields(fields);
+}
+
+void Recorder::event(const std::string& kind, const std::string& text) {
+  const Phase phase = progress_.phase();
+  writer_.write_event(
+      {std::max<std::int64_t>(progress_.step(), 1), wall_clock_ns(), kind, name_of(phase), text});
+}
+
+}  // namespace ddp_doctor

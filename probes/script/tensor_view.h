@@ -1,0 +1,29 @@
+// at::Tensor as lib/digest sees it.
+#pragma once
+
+#include <torch/script.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/digest/digest.h"
+
+namespace ddp_doctor {
+
+// A dtype that lib/digest does not know (complex, quantized, 8-bit floats) is seen as bytes: its
+// bits are compared, its figures are those of the bytes.
+std::string dtype_name(at::ScalarType dtype);
+
+// A tensor's elements in host memory; keeps them alive.
+class LocalTensor {
+ public:
+  explicit LocalTensor(const at::Tensor& tensor);
+  TensorView view() const;
+  std::vector<std::uint8_t> bytes() const;  // row-major
+
+ private:
+  at::Tensor tensor_;
+};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,164 @@
+#include "probes/script/trainer.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "lib/error.h"
+#include "probes/ddp/process_group.h"
+#include "probes/script/recorder.h"
+#include "probes/script/strategy.h"
+#include "probes/script/torch_text.h"
+
+namespace ddp_doctor {
+namespace {
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const WorkerOptions& options,
+                                                        const std::vector<at::Tensor>& parameters) {
+  if (options.optimizer == "sgd")
+    return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(options.lr));
+  if (options.optimizer == "adam")
+    return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(options.lr));
+  if (options.optimizer == "adamw")
+    return std::make_unique<torch::optim::AdamW>(parameters,
+                                                 torch::optim::AdamWOptions(options.lr));
+  throw Error(fmt::format("--optimizer {}: there are sgd, adam and adamw", options.optimizer));
+}
+
+// Python's zero_grad(set_to_none=True), its default since 2.0: a parameter without a gradient is
+// told from one with zeros.
+void drop_gradients(const std::vector<at::Tensor>& parameters) {
+  for (auto parameter : parameters) parameter.mutable_grad() = at::Tensor();
+}
+
+class Trainer {
+ public:
+  Trainer(Program& program, const WorkerOptions& options)
+      : program_(program),
+        options_(options),
+        module_(describe(program.module())),
+        recorder_(options, program.module(), module_, program.substitutions()) {}
+
+  int run() {
+    connect();
+    recorder_.begin_training();
+    try {
+      for (std::int64_t step = 1; step <= options_.steps; ++step) train_step(step);
+      recorder_.progress().enter(Phase::kFinished, options_.steps);
+      if (auto* reducer = strategy_->reducer()) recorder_.ddp_fields("runtime", *reducer);
+      recorder_.event("end", "");
+    } catch (const Error&) {
+      throw;  // the record could not be written
+    } catch (const std::exception& error) {
+      if (auto* reducer = strategy_->reducer()) recorder_.ddp_fields("runtime", *reducer);
+      recorder_.event("error", message_without_backtrace(error));
+      recorder_.close();
+      return worker_exit::kRaised;
+    }
+    recorder_.close();
+    leave_together();
+    return worker_exit::kFinished;
+  }
+
+ private:
+  void connect() {
+    recorder_.progress().enter(Phase::kConnecting, 0);
+    try {
+      group_ =
+          make_gloo_process_group({options_.rank, options_.world_size,
+                                   (std::filesystem::path(options_.record) / "rendezvous").string(),
+                                   options_.port, std::chrono::seconds(options_.timeout_s)});
+      strategy_ = make_strategy(options_.strategy, module_, group_);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw Error(
+          fmt::format("rank {} could not join the other ranks: {}; check that all of them started "
+                      "(rank-*.log in the run's folder)",
+                      options_.rank, message_without_backtrace(error)));
+    }
+    if (auto* reducer = strategy_->reducer()) recorder_.ddp_fields("construction", *reducer);
+    optimizer_ = make_optimizer(options_, module_.parameters);
+  }
+
+  void train_step(std::int64_t step) {
+    recorder_.begin_step(step);
+    drop_gradients(module_.parameters);
+    double loss = 0.0;
+    for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
+      const bool last = micro + 1 == options_.accumulate;
+      std::optional<NoSync> no_sync;
+      if (!last && strategy_->reducer() != nullptr) no_sync.emplace(*strategy_->reducer());
+      loss += train_micro_batch(step, (step - 1) * options_.accumulate + micro + 1);
+    }
+    enter(Phase::kCollective, step);
+    strategy_->synchronize();
+    recorder_.before_optimizer();
+    enter(Phase::kOptimizer, step);
+    optimizer_->step();
+    recorder_.end_step(loss, static_cast<int>(options_.accumulate),
+                       static_cast<int>(options_.accumulate) - 1, strategy_->take_counts());
+  }
+
+  double train_micro_batch(std::int64_t step, std::int64_t micro_batch) {
+    at::Tensor loss;
+    if (program_.has_training_step()) {
+      enter(Phase::kForward, step);
+      loss = observed_forward([&] {
+               return c10::IValue(
+                   program_.training_step(options_.rank, options_.world_size, micro_batch));
+             }).toTensor();
+    } else {
+      enter(Phase::kBatch, step);
+      const auto batch = program_.batch(options_.rank, options_.world_size, micro_batch);
+      enter(Phase::kForward, step);
+      const c10::IValue output = observed_forward([&] { return program_.forward(batch); });
+      loss = program_.loss(output, batch);
+    }
+    if (options_.accumulate > 1) loss = loss / static_cast<double>(options_.accumulate);
+    const double value = loss.item<double>();
+    enter(Phase::kBackward, step);
+    loss.backward();
+    return value;
+  }
+
+  c10::IValue observed_forward(const std::function<c10::IValue()>& forward) {
+    return strategy_->forward([&] {
+      recorder_.usage().begin_forward();
+      c10::IValue output = forward();
+      recorder_.usage().end_forward(output);
+      return output;
+    });
+  }
+
+  // A rank that exits early would close connections that a slower one still reads from.
+  void leave_together() {
+    try {
+      all_reduce_sum(group_, at::zeros({1}));
+    } catch (const std::exception&) {
+      // A peer is gone; this rank has finished all the same.
+    }
+  }
+
+  void enter(Phase phase, std::int64_t step) { recorder_.progress().enter(phase, step); }
+
+  Program& program_;
+  const WorkerOptions& options_;
+  ModuleState module_;
+  Recorder recorder_;
+  ProcessGroupPtr group_;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+}  // namespace
+
+int train(Program& program, const WorkerOptions& options) {
+  return Trainer(program, options).run();
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,42 @@
+// Which parameters a step used, and how far the others got: read by an operation of the forward
+// pass or not, connected to its output or not. Seen from outside through autograd's hooks and the
+// operator observer; nothing is changed.
+#pragma once
+
+#include <torch/script.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "lib/record/record.h"
+#include "probes/ddp/torch_compat.h"
+
+namespace ddp_doctor {
+
+class UsageObserver {
+ public:
+  // `parameters` are the trainable ones. Must be made before the wrapper: hooks run in the order of
+  // registration, and ours have to see the local gradient before the reducer averages it.
+  // `on_gradient(i)` is called in the backward, when parameter i has accumulated its gradient; it
+  // must not throw.
+  UsageObserver(std::vector<at::Tensor> parameters, std::function<void(std::size_t)> on_gradient);
+  ~UsageObserver();
+  UsageObserver(const UsageObserver&) = delete;
+  UsageObserver& operator=(const UsageObserver&) = delete;
+
+  void begin_step();
+  void begin_forward();
+  // `output` as the module returned it, before the wrapper handed it on.
+  void end_forward(const c10::IValue& output);
+  // Of this step, by parameter; `tensor` is the position in `parameters`.
+  std::vector<Usage> end_step();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // shared with the hooks, which live as long as the parameters
+};
+
+}  // namespace ddp_doctor

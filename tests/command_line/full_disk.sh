@@ -1,0 +1,12 @@
+# A full disk: said so, exit 2, nothing left, and the record readable up to the last step that fitted.
+. "$(dirname "$0")/lib.sh"
+mkdir "$work/disk"
+if ! mount -t tmpfs -o size=1m tmpfs "$work/disk" 2>/dev/null; then
+  echo "skipped: no permission to mount a small tmpfs"
+  exit 77
+fi
+trap 'umount -l "$work/disk"; rm -rf "$work"' EXIT
+doctor 2 run "$EXAMPLES/orphan.pt" --strategies ddp-find-unused --steps 2000 --out "$work/disk/run"
+complained 'disk|full|space'
+doctor 0 report "$work/disk/run" --format json
+json 'len(runs["ddp-find-unused"]["steps_table"]) >= 1'

@@ -1,0 +1,55 @@
+# Sourced by the tests of this folder: each is one story about the command line, run with
+#   DDP_DOCTOR=bin/ddp-doctor EXAMPLES=examples FIXTURES=tests/fixtures bash NAME.sh
+# and fails with the command that failed and what it printed.
+set -u
+: "${DDP_DOCTOR:?path of ddp-doctor}" "${EXAMPLES:?folder of the example programs}" "${FIXTURES:?folder of the tests' own programs}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/ddp-doctor-test-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "FAILED: $*" >&2
+  [ -s "$work/out" ] && { echo "--- stdout"; head -c 6000 "$work/out"; } >&2
+  [ -s "$work/err" ] && { echo "--- stderr"; head -c 6000 "$work/err"; } >&2
+  exit 1
+}
+
+# doctor EXIT-CODE ARGS...: runs the tool, keeps $work/out and $work/err, insists on the exit code and on nothing left.
+doctor() {
+  local want=$1 got=0
+  shift
+  last="ddp-doctor $*"
+  timeout 120 "$DDP_DOCTOR" "$@" >"$work/out" 2>"$work/err" || got=$?
+  [ "$got" = "$want" ] || fail "$last: exit code $got, not $want"
+  nothing_left
+}
+
+# No rank of this test's runs is alive.
+nothing_left() {
+  local pids
+  pids=$(pgrep -f "script-probe.*($work|ddp-doctor-)" | while read -r pid; do
+    [ "$(ps -o ppid= -p "$pid" 2>/dev/null | tr -d ' ')" = 1 ] && echo "$pid"
+  done)
+  [ -z "$pids" ] || fail "${last:-}: processes left: $pids"
+}
+
+printed() { grep -qE -- "$1" "$work/out" || fail "$last: stdout has no line like: $1"; }
+not_printed() { ! grep -qE -- "$1" "$work/out" || fail "$last: stdout has a line like: $1"; }
+said() { grep -qE -- "$1" "$work/err" || fail "$last: stderr has no line like: $1"; }
+# An error message: one that names the problem, and no stack of C++ frames.
+complained() { said "$1"; ! grep -q "frame #" "$work/err" || fail "$last: a backtrace in the message"; }
+
+# json EXPRESSION: a Python expression over the report r in $work/out that must be true.
+json() {
+  python3 - "$work/out" "$1" <<'PY' || fail "$last: not true of the report: $1"
+import json, sys
+r = json.load(open(sys.argv[1]))
+runs = {run["strategy"]: run for run in r["runs"]}
+def flat(findings):
+    for f in findings:
+        yield f
+        yield from flat(f["consequences"])
+found = [f["rule"] for f in flat(r["findings"])]
+first = r["findings"][0] if r["findings"] else None
+sys.exit(0 if eval(sys.argv[2]) else 1)
+PY
+}

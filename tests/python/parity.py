@@ -1,0 +1,67 @@
+"""Runs one program twice, by ddp-doctor and by Python's DistributedDataParallel, and hands back what each saw."""
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+DOCTOR = os.environ["DDP_DOCTOR"]
+EXAMPLES = pathlib.Path(os.environ["EXAMPLES"])
+WRAPPERS = {
+    "ddp": {},
+    "ddp-find-unused": {"find_unused_parameters": True},
+    "ddp-static-graph": {"static_graph": True},
+}
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", TORCH_DISTRIBUTED_DEBUG="INFO", MASTER_ADDR="127.0.0.1", USE_LIBUV="0")
+
+
+def require_torch():
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("skipped: this Python has no torch")
+        sys.exit(77)
+
+
+def by_doctor(program, strategy, steps, optimizer, world, folder):
+    out = folder / "run"
+    command = [DOCTOR, "run", str(EXAMPLES / program), "--strategies", strategy, "--steps", str(steps), "--optimizer", optimizer,
+               "--nproc-per-node", str(world), "--out", str(out), "--format", "json", "--fail-on", "never"]
+    done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, timeout=120)
+    report = json.loads(done.stdout)
+    digests = []
+    for rank in range(world):
+        record = sqlite3.connect(out / f"00-{strategy}" / f"rank-{rank:05}.sqlite")
+        rows = record.execute(
+            "select o.step, o.stage, t.name, hex(o.digest) from observation o join tensor t on t.id = o.tensor"
+            " where o.stage in (1, 2) and t.kind = 'parameter' and t.trainable and o.step > 0")
+        digests.append({f"{step}/{stage}/{name}": value.lower() for step, stage, name, value in rows})
+    return report, digests
+
+
+def by_python(program, strategy, steps, optimizer, world, folder):
+    options = {"steps": steps, "optimizer": optimizer, "lr": 0.01, "seed": 0, "wrapper": WRAPPERS[strategy],
+               "rendezvous": str(folder / "rendezvous")}
+    outs = [folder / f"python-{rank}.json" for rank in range(world)]
+    ranks = [
+        subprocess.Popen([sys.executable, str(HERE / "python_ddp.py"), str(EXAMPLES / program), json.dumps(options), str(outs[rank])],
+                         env=dict(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(world)))
+        for rank in range(world)
+    ]
+    try:
+        codes = [rank.wait(timeout=120) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert codes == [0] * world, f"the Python ranks ended with {codes}"
+    return [json.loads(out.read_text()) for out in outs]
+
+
+def both(program, strategy, steps=5, optimizer="sgd", world=2):
+    with tempfile.TemporaryDirectory(prefix="ddp-doctor-parity-") as name:
+        folder = pathlib.Path(name)
+        report, digests = by_doctor(program, strategy, steps, optimizer, world, folder)
+        return report, digests, by_python(program, strategy, steps, optimizer, world, folder)

@@ -1,0 +1,73 @@
+// Runs the ranks of a job as threads of the test, each with its own process group over one file.
+#pragma once
+
+#include <unistd.h>
+
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "probes/ddp/distributed_data_parallel.h"
+#include "probes/ddp/process_group.h"
+
+namespace ddp_doctor::test {
+
+// A fresh folder, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = std::filesystem::temp_directory_path() / "ddp-doctor-test-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make the folder " + name);
+    path_ = name;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Rethrows what the lowest rank threw. Collectives give up after 20 seconds.
+inline void on_ranks(int world_size,
+                     const std::function<void(int rank, const ProcessGroupPtr& group)>& function) {
+  const TemporaryFolder folder;
+  std::vector<std::exception_ptr> errors(world_size);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < world_size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        function(rank, make_gloo_process_group({.rank = rank,
+                                                .world_size = world_size,
+                                                .file = folder.path() / "rendezvous",
+                                                .timeout = std::chrono::seconds(20)}));
+      } catch (...) {
+        errors[rank] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+// The text of the c10::Error that `function` throws, without C++'s backtrace; "" if it does not
+// throw.
+inline std::string error_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+inline at::Tensor tensor_of(const std::vector<float>& values) { return torch::tensor(values); }
+
+}  // namespace ddp_doctor::test

@@ -1,0 +1,277 @@
+// Every rule: a run on which it fires, and one on which it must stay quiet.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/diagnose/diagnose.h"
+#include "lib/diagnose/rule.h"
+#include "tests/unit/run_builder.h"
+
+namespace ddp_doctor {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr char kUnfinished[] =
+    "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates ...";
+
+std::vector<std::string> codes(const std::vector<Finding>& findings) {
+  std::vector<std::string> codes;
+  for (const auto& finding : findings) codes.push_back(finding.rule);
+  return codes;
+}
+
+std::vector<std::string> names(const Finding& finding) {
+  std::vector<std::string> names;
+  for (const auto& parameter : finding.parameters) names.push_back(parameter.name);
+  return names;
+}
+
+RunBuilder healthy() { return RunBuilder(2, {"orphan.weight", "head.weight"}, 3).wrapper({{"find_unused_parameters", "0"}}); }
+
+// What DistributedDataParallel's defaults do with a parameter that nobody uses.
+RunBuilder unfinished() {
+  RunBuilder run = healthy();
+  run.unused(0, 0).unused(1, 0).differ(1, 1, Stage::kGradient, 1).differ(1, 1, Stage::kWeight, 1);
+  return run.raise(0, 2, kUnfinished).raise(1, 2, kUnfinished);
+}
+
+TEST(Rules, AreOrderedByCodeAndNamedOnce) {
+  std::string last;
+  for (const Rule& rule : all_rules()) {
+    EXPECT_LT(last, rule.code);
+    EXPECT_EQ(find_rule(rule.code), &rule);
+    EXPECT_EQ(find_rule(rule.name), &rule);
+    last = rule.code;
+  }
+}
+
+TEST(Rules, FindNothingInAHealthyRun) {
+  const auto diagnosis = diagnose(healthy().build());
+  EXPECT_THAT(diagnosis.findings, IsEmpty());
+  EXPECT_THAT(diagnosis.not_checked, IsEmpty());
+  EXPECT_THAT(diagnosis.checked, SizeIs(all_rules().size()));
+}
+
+TEST(Rules, SayWhatOneRankCannotShow) {
+  const auto diagnosis = diagnose(RunBuilder(1, {"w"}, 2).wrapper({}).build());
+  EXPECT_THAT(diagnosis.findings, IsEmpty());
+  ASSERT_THAT(diagnosis.not_checked, SizeIs(5));
+  EXPECT_THAT(diagnosis.not_checked.front().reason, HasSubstr("only one rank"));
+}
+
+TEST(WrapperBypassed, ExplainsGradientsAndWeightsThatDiffer) {
+  auto run = healthy();
+  run.each_step([](int, StepRecord& step) {
+    step.forwards_through_wrapper = 0;
+    step.forwards_around_wrapper = 1;
+  });
+  run.differ(1, 0, Stage::kGradient, 1).differ(1, 0, Stage::kWeight, 1);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP101"));
+  EXPECT_THAT(codes(findings[0].consequences), ElementsAre("DDP102", "DDP301"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(findings[0].first_step, 1);
+}
+
+TEST(WrapperBypassed, StaysQuietWhereGradientsAreAveragedByHand) {
+  auto run = healthy();
+  run.each_step([](int, StepRecord& step) {
+    step.forwards_through_wrapper = 0;
+    step.forwards_around_wrapper = 1;
+    step.collectives = 2;
+  });
+  EXPECT_THAT(diagnose(run.build()).findings, IsEmpty());
+}
+
+TEST(WrapperBypassed, StaysQuietForAForwardBesideTheOneThroughTheWrapper) {
+  auto run = healthy();
+  run.each_step([](int, StepRecord& step) { step.forwards_around_wrapper = 1; });
+  EXPECT_THAT(diagnose(run.build()).findings, IsEmpty());
+}
+
+TEST(GradientsOutOfSync, NamesTheParameterAndTheFirstStep) {
+  auto run = healthy();
+  run.differ(1, 1, Stage::kGradient, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP102"));
+  EXPECT_THAT(names(findings[0]), ElementsAre("head.weight"));
+  EXPECT_EQ(findings[0].first_step, 2);
+}
+
+TEST(GradientsOutOfSync, CountsAGradientThatOnlySomeRanksHave) {
+  RunBuilder run(2, {"a", "b"}, 2);
+  run.unused(1, 0);
+  EXPECT_THAT(codes(diagnose(run.build()).findings), Contains("DDP202"));
+}
+
+TEST(UnusedParameters, AreTheRootOfAnUnfinishedReduction) {
+  const auto findings = diagnose(unfinished().build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP201"));
+  EXPECT_THAT(codes(findings[0].consequences), testing::UnorderedElementsAre("DDP102", "DDP301", "DDP504"));
+  EXPECT_THAT(names(findings[0]), ElementsAre("orphan.weight"));
+  EXPECT_EQ(findings[0].parameters[0].index, 0);
+  EXPECT_EQ(findings[0].severity, Severity::kError);
+  EXPECT_TRUE(findings[0].evidence["reasons"].contains("never called"));
+}
+
+TEST(UnusedParameters, TellCalledFromNeverCalled) {
+  for (const auto& [reached, in_output, frozen, reason] :
+       {std::tuple(true, true, false, "called, but its output is not in the loss"),
+        std::tuple(true, false, false, "called, but detached from the output"), std::tuple(false, false, true, "frozen")}) {
+    auto run = unfinished();
+    for (int rank : {0, 1}) {
+      auto& usage = run.step(rank, 1).usages[0];
+      usage.reached = reached;
+      usage.in_output = in_output;
+      usage.frozen = frozen;
+    }
+    const auto findings = diagnose(run.build()).findings;
+    ASSERT_THAT(codes(findings), ElementsAre("DDP201"));
+    EXPECT_TRUE(findings[0].evidence["reasons"].contains(reason)) << findings[0].evidence;
+  }
+}
+
+TEST(UnusedParameters, AreAdviceWhereTheWrapperExpectsThem) {
+  for (const char* option : {"find_unused_parameters", "static_graph"}) {
+    RunBuilder run(2, {"orphan.weight", "head.weight"}, 3);
+    run.wrapper({{option, "1"}}).unused(0, 0).unused(1, 0);
+    for (const auto& finding : diagnose(run.build()).findings) EXPECT_EQ(finding.severity, Severity::kAdvice) << finding.rule;
+  }
+}
+
+TEST(UnusedParameters, StayQuietWhereOneStepUsesThem) {
+  auto run = healthy();
+  run.unused(0, 0, 2, 2).unused(1, 0, 2, 2);
+  EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP201")));
+}
+
+TEST(RankDependentGraph, ListsWhatEachRankLeftOut) {
+  auto run = healthy();
+  run.unused(0, 0).unused(1, 1).raise(0, 2, kUnfinished).raise(1, 2, kUnfinished);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP202"));
+  EXPECT_THAT(names(findings[0]), ElementsAre("orphan.weight", "head.weight"));
+  EXPECT_EQ(findings[0].evidence["unused_by_rank"]["0"][0], "orphan.weight");
+  EXPECT_EQ(findings[0].evidence["unused_by_rank"]["1"][0], "head.weight");
+}
+
+TEST(RankDependentGraph, StaysQuietWhereGradientsAgreeAllTheSame) {
+  RunBuilder run(2, {"a", "b"}, 3);
+  run.wrapper({{"find_unused_parameters", "1"}});
+  run.each_step([](int rank, StepRecord& step) { step.usages[static_cast<std::size_t>(rank)].used = false; });
+  EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP202")));
+}
+
+TEST(NeedlessFindUnused, FiresWhereEverythingIsUsed) {
+  RunBuilder run(2, {"a", "b"}, 3);
+  run.wrapper({{"find_unused_parameters", "1"}});
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP204"));
+  EXPECT_EQ(findings[0].severity, Severity::kAdvice);
+}
+
+TEST(NeedlessFindUnused, StaysQuietWhereOneRankLeavesSomethingOutOnce) {
+  RunBuilder run(2, {"a", "b"}, 3);
+  run.wrapper({{"find_unused_parameters", "1"}});
+  run.step(1, 3).usages[0].used = false;
+  EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP204")));
+}
+
+TEST(StaticGraphViolated, SeesTheUsedSetChange) {
+  RunBuilder run(2, {"a", "b"}, 4);
+  run.wrapper({{"static_graph", "1"}}).unused(0, 0, 1, 2).unused(1, 0, 1, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP206"));
+  EXPECT_EQ(findings[0].first_step, 3);
+  EXPECT_THAT(names(findings[0]), ElementsAre("a"));
+}
+
+TEST(StaticGraphViolated, StaysQuietWhereTheUnusedSetStays) {
+  RunBuilder run(2, {"a", "b"}, 4);
+  run.wrapper({{"static_graph", "1"}}).unused(0, 0).unused(1, 0);
+  EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP206")));
+}
+
+TEST(StaticGraphApplicable, FiresOnAConstantUnusedSet) {
+  RunBuilder run(2, {"a", "b"}, 4);
+  run.wrapper({{"find_unused_parameters", "1"}}).unused(0, 0).unused(1, 0);
+  EXPECT_THAT(codes(diagnose(run.build()).findings), Contains("DDP207"));
+}
+
+TEST(StaticGraphApplicable, StaysQuietWhereItWouldFail) {
+  const auto advised = [](const std::function<void(int, StepRecord&)>& change) {
+    RunBuilder run(2, {"a", "b"}, 4);
+    run.wrapper({{"find_unused_parameters", "1"}}).unused(0, 0).unused(1, 0).each_step(change);
+    const auto findings = codes(diagnose(run.build()).findings);
+    return std::find(findings.begin(), findings.end(), "DDP207") != findings.end();
+  };
+  EXPECT_TRUE(advised([](int, StepRecord&) {}));
+  EXPECT_FALSE(advised([](int, StepRecord& step) { step.usages[0].in_output = true; })) << "an output outside the loss";
+  EXPECT_FALSE(advised([](int, StepRecord& step) { step.unsynchronized_backwards = 1; })) << "no_sync";
+  EXPECT_FALSE(advised([](int, StepRecord& step) { step.usages[0].used = step.step > 2; })) << "a set that changes";
+}
+
+TEST(WeightsDrift, StandsAloneWhereNothingElseExplainsIt) {
+  auto run = healthy();
+  run.differ(1, 0, Stage::kWeight, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP301"));
+  EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_THAT(names(findings[0]), ElementsAre("orphan.weight"));
+}
+
+TEST(InitialWeightsDiffer, ExplainsTheDriftThatFollows) {
+  auto run = healthy();
+  run.differ(1, 0, Stage::kWeight, 0);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP302"));
+  EXPECT_THAT(codes(findings[0].consequences), ElementsAre("DDP301"));
+}
+
+TEST(RankCrashed, BlamesTheFirstToFallNotThosePeersLost) {
+  auto run = healthy();
+  run.raise(0, 2, "[../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:1234", 5);
+  run.raise(1, 2, "CUDA out of memory", 9);  // reported later, and yet the first
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_THAT(findings[0].message, HasSubstr("CUDA out of memory"));
+}
+
+TEST(RankCrashed, NamesTheSignal) {
+  auto run = healthy();
+  run.record(1).events.clear();
+  run.info().exits = {{0, RankExit::Kind::kStopped, 9, 0, ""}, {1, RankExit::Kind::kSignaled, 9, 0, ""}};
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_THAT(findings[0].message, HasSubstr("signal 9"));
+}
+
+TEST(RankCrashed, QuotesTheLastLineOfATorchScriptTrace) {
+  auto run = healthy();
+  run.raise(1, 2, "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript:\n  ...\nRuntimeError: bad sample\n");
+  EXPECT_THAT(diagnose(run.build()).findings.at(0).message, HasSubstr("RuntimeError: bad sample"));
+}
+
+TEST(RankCrashed, StaysQuietWhereEveryRankFinished) {
+  auto run = healthy();
+  run.info().exits = {{0, RankExit::Kind::kExited, 0, 0, ""}, {1, RankExit::Kind::kExited, 0, 0, ""}};
+  EXPECT_THAT(diagnose(run.build()).findings, IsEmpty());
+}
+
+TEST(Causes, TwoIndependentBugsAreTwoFindings) {
+  auto run = healthy();
+  run.differ(1, 0, Stage::kWeight, 0);      // began apart
+  run.differ(0, 1, Stage::kGradient, 3);    // and one gradient is not averaged
+  EXPECT_THAT(codes(diagnose(run.build()).findings), ElementsAre("DDP102", "DDP302"));
+}
+
+}  // namespace
+}  // namespace ddp_doctor

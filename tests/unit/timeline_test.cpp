@@ -1,0 +1,156 @@
+#include "lib/timeline/timeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "lib/error.h"
+#include "lib/record/writer.h"
+#include "lib/timeline/drift.h"
+#include "tests/unit/run_builder.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace ddp_doctor {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class T>
+std::vector<std::uint8_t> bytes_of(std::vector<T> values) {
+  std::vector<std::uint8_t> bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+TEST(Drift, IsTheLargestDifferenceBetweenAnyTwoRanks) {
+  EXPECT_EQ(max_abs_difference({{1.0, 5.0}, {1.5, 5.0}, {-1.0, 5.25}}), 2.5);
+  EXPECT_EQ(max_abs_difference({{0.0}, {-0.0}}), 0.0);
+}
+
+TEST(Drift, TreatsEqualInfinitiesAndSharedNaNAsEqual) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const double nan = std::nan("");
+  EXPECT_EQ(max_abs_difference({{inf, nan}, {inf, nan}}), 0.0);
+  EXPECT_EQ(max_abs_difference({{inf}, {1.0}}), inf);
+  EXPECT_TRUE(std::isnan(max_abs_difference({{1.0}, {nan}})));
+}
+
+TEST(Drift, ReadsEveryDType) {
+  EXPECT_THAT(to_doubles(bytes_of<float>({1.5f, -2.0f}), DType::kFloat32), ElementsAre(1.5, -2.0));
+  EXPECT_THAT(to_doubles(bytes_of<double>({0.1}), DType::kFloat64), ElementsAre(0.1));
+  EXPECT_THAT(to_doubles(bytes_of<std::uint16_t>({0x3C00, 0xC000, 0x0001, 0x7C00}), DType::kFloat16),
+              ElementsAre(1.0, -2.0, std::ldexp(1.0, -24), std::numeric_limits<double>::infinity()));
+  EXPECT_THAT(to_doubles(bytes_of<std::uint16_t>({0x3F80, 0xC000}), DType::kBFloat16), ElementsAre(1.0, -2.0));
+  EXPECT_THAT(to_doubles(bytes_of<std::int8_t>({-7}), DType::kInt8), ElementsAre(-7.0));
+  EXPECT_THAT(to_doubles(bytes_of<std::int64_t>({-7, 1 << 30}), DType::kInt64), ElementsAre(-7.0, 1073741824.0));
+}
+
+TEST(Timeline, MergesRanksByStepAndSaysWhoEndedEarly) {
+  RunBuilder run(3, {"w"}, 4);
+  run.raise(1, 3, "boom");
+  const Timeline timeline = run.build();
+  ASSERT_EQ(timeline.steps.size(), 5u);
+  EXPECT_TRUE(timeline.step(2)->complete());
+  EXPECT_FALSE(timeline.step(3)->complete());
+  EXPECT_EQ(timeline.step(3)->ranks[1], nullptr);
+  EXPECT_THAT(timeline.notes, ElementsAre("rank 1 ended after step 2, others went on to step 4"));
+  EXPECT_EQ(timeline.error(1)->text, "boom");
+}
+
+TEST(Timeline, GroupsRanksOfEqualBits) {
+  RunBuilder run(4, {"w"}, 1);
+  run.differ(2, 0, Stage::kGradient, 1);
+  const Timeline timeline = run.build();
+  EXPECT_THAT(timeline.step(1)->groups(0, Stage::kGradient), ElementsAre(ElementsAre(0, 1, 3), ElementsAre(2)));
+}
+
+TEST(Timeline, RefusesRecordsOfDifferentRuns) {
+  RunBuilder run(2, {"w"}, 1);
+  run.record(1).header.world_size = 3;
+  EXPECT_THROW(run.build(), Error);
+  RunBuilder twice(2, {"w"}, 1);
+  twice.record(1).header.rank = 0;
+  EXPECT_THROW(twice.build(), Error);
+}
+
+// Two ranks on disk, with values.
+class TimelineOnDisk : public testing::Test {
+ protected:
+  void write(int rank, float weight, float local, float gradient, bool values) {
+    RecordHeader header;
+    header.rank = rank;
+    header.world_size = 2;
+    RecordWriter writer(folder_.path(), header);
+    TensorInfo info;
+    info.name = "w";
+    info.dtype = "float32";
+    info.sizes = {1};
+    info.numel = 1;
+    writer.write_tensors({info});
+    StepRecord step;
+    step.step = 1;
+    const std::int64_t size = 1, stride = 1;
+    for (const auto& [stage, value] : {std::pair(Stage::kWeight, weight), {Stage::kLocalGradient, local}, {Stage::kGradient, gradient}}) {
+      step.observations.push_back({0, stage, digest({&value, DType::kFloat32, {&size, 1}, {&stride, 1}})});
+      if (values) step.values.push_back({0, stage, bytes_of<float>({value})});
+    }
+    writer.write_step(step);
+  }
+  Timeline load() {
+    RunInfo run;
+    run.world_size = 2;
+    return Timeline::load(folder_.path(), run);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(TimelineOnDisk, GivesTheExactDriftAndTheErrorOfTheMean) {
+  write(0, 1.0f, 2.0f, 3.0f, true);
+  write(1, 1.25f, 4.0f, 3.0f, true);
+  const Timeline timeline = load();
+  EXPECT_EQ(timeline.step(1)->weight_drift, 0.25);
+  ASSERT_EQ(timeline.step(1)->drifting.size(), 1u);
+  ASSERT_TRUE(timeline.mean_check);
+  EXPECT_EQ(timeline.mean_check->relative_error, 0.0);
+}
+
+TEST_F(TimelineOnDisk, ShowsASumThatShouldHaveBeenAMean) {
+  write(0, 1.0f, 2.0f, 6.0f, true);
+  write(1, 1.0f, 4.0f, 6.0f, true);
+  EXPECT_DOUBLE_EQ(load().mean_check->relative_error, 1.0);
+}
+
+TEST_F(TimelineOnDisk, DoesNotGuessADriftItCannotMeasure) {
+  write(0, 1.0f, 2.0f, 3.0f, false);
+  write(1, 1.25f, 4.0f, 3.0f, false);
+  const Timeline timeline = load();
+  EXPECT_EQ(timeline.step(1)->weight_drift, std::nullopt);
+  EXPECT_EQ(timeline.mean_check, std::nullopt);
+}
+
+TEST_F(TimelineOnDisk, KnowsZeroDriftWithoutValues) {
+  write(0, 1.0f, 2.0f, 3.0f, false);
+  write(1, 1.0f, 4.0f, 3.0f, false);
+  EXPECT_EQ(load().step(1)->weight_drift, 0.0);
+}
+
+TEST_F(TimelineOnDisk, GoesOnWithoutARankAndSaysSo) {
+  write(0, 1.0f, 2.0f, 3.0f, true);
+  EXPECT_THAT(load().notes, ElementsAre("rank 1 left no record"));
+}
+
+TEST_F(TimelineOnDisk, RefusesAFolderWithoutRecords) {
+  try {
+    load();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("ddp-doctor run --out"));
+  }
+}
+
+}  // namespace
+}  // namespace ddp_doctor

@@ -1,0 +1,35 @@
+// The command table is data: each command adds its flags to a CLI11 subcommand and returns what to
+// do when chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "tool/doctor.h"
+
+namespace ddp_doctor {
+
+using Action = std::function<int(Streams)>;
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Action (*setup)(CLI::App& app);
+};
+
+Action setup_run(CLI::App& app);
+Action setup_report(CLI::App& app);
+Action setup_explain(CLI::App& app);
+Action setup_rules(CLI::App& app);
+Action setup_env(CLI::App& app);
+Action setup_demo(CLI::App& app);
+
+// Thrown where the user ended the examination (Ctrl-C); becomes exit code 130.
+struct Interrupted : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/error.h"
+#include "tool/command.h"
+#include "tool/examination.h"
+#include "tool/output.h"
+#include "tool/paths.h"
+
+namespace ddp_doctor {
+namespace {
+
+struct Demo {
+  const char* name;
+  const char* story;
+  std::vector<std::string> strategies;
+};
+
+const std::vector<Demo>& demos() {
+  static const std::vector<Demo> kDemos = {
+      {"curriculum",
+       "a trainer that computes its loss on ddp.module: every rank trains its own model",
+       {"bypass", "allreduce-each", "allreduce-flat", "ddp"}},
+      {"orphan",
+       "a layer that is registered and never called: the reducer never finishes",
+       {"ddp", "ddp-find-unused", "ddp-static-graph"}},
+      {"conditional",
+       "a branch that depends on the rank: neighbours wait for each other's gradients",
+       {"ddp", "ddp-find-unused", "allreduce-flat"}},
+      {"multi_forward",
+       "every layer always used, find_unused_parameters on all the same",
+       {"ddp-find-unused", "ddp", "ddp-static-graph"}},
+  };
+  return kDemos;
+}
+
+int list(Streams streams) {
+  for (const auto& demo : demos()) streams.out << fmt::format("{:<14} {}\n", demo.name, demo.story);
+  streams.out << "\nRun one with `ddp-doctor demo NAME`.\n";
+  return exit_code::kHealthy;
+}
+
+}  // namespace
+
+Action setup_demo(CLI::App& app) {
+  struct Options {
+    std::string name;
+    int world_size = 2;
+    OutputOptions output;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("name", options->name, "Which one; without a name they are listed")
+      ->type_name("NAME");
+  app.add_option("--nproc-per-node,--nproc_per_node", options->world_size, "Ranks")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  add_output_flags(app, options->output);
+  add_environment_defaults(app);
+  return [options](Streams streams) {
+    if (options->name.empty()) return list(streams);
+    const auto& all = demos();
+    const auto chosen = std::find_if(all.begin(), all.end(),
+                                     [&](const Demo& demo) { return options->name == demo.name; });
+    if (chosen == all.end())
+      throw Error(fmt::format("there is no demo {}; `ddp-doctor demo` lists them", options->name));
+    ScriptOptions script;
+    script.program = examples_folder() / (options->name + ".pt");
+    script.strategies = chosen->strategies;
+    script.world_size = options->world_size;
+    return deliver(examine_script(script, streams), options->output, streams);
+  };
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "lib/error.h"
+#include "lib/version.h"
+#include "tool/command.h"
+#include "tool/paths.h"
+
+namespace ddp_doctor {
+namespace {
+
+// The first line that `command` prints, or nothing if it fails.
+std::string first_line_of(const std::string& command) {
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"),
+                                             pclose);
+  std::array<char, 512> line{};
+  if (!pipe || std::fgets(line.data(), line.size(), pipe.get()) == nullptr) return {};
+  std::string text = line.data();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return text + "'";
+}
+
+std::string memory() {
+  std::ifstream in("/proc/meminfo");
+  std::string key;
+  double kib = 0;
+  in >> key >> kib;
+  return fmt::format("{:.1f} GiB", kib / (1 << 20));
+}
+
+std::string script_support() {
+  try {
+    const auto worker = script_probe();
+    const std::string says = first_line_of(quoted(worker.string()) + " --version");
+    return says.empty()
+               ? fmt::format("{} does not start; run it by hand to see why", worker.string())
+               : says;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string examples() {
+  try {
+    return examples_folder().string();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+Action setup_env(CLI::App&) {
+  return [](Streams streams) {
+    utsname system{};
+    uname(&system);
+    const auto line = [&](const char* what, const std::string& value) {
+      streams.out << fmt::format("{:<22}{}\n", what, value);
+    };
+    line("ddp-doctor", kVersion);
+    line("installation", installation().string());
+    line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine));
+    line("cores, memory", fmt::format("{}, {}", std::thread::hardware_concurrency(), memory()));
+    line("TorchScript programs", script_support());
+    line("examples", examples());
+    return exit_code::kHealthy;
+  };
+}
+
+}  // namespace ddp_doctor

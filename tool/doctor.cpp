@@ -1,0 +1,68 @@
+#include "tool/doctor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "lib/error.h"
+#include "lib/version.h"
+#include "tool/command.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"run", "Examine a program: does it synchronize, and if not, why", setup_run},
+    {"report", "Show recorded runs again", setup_report},
+    {"explain", "Explain a rule", setup_explain},
+    {"rules", "List the rules", setup_rules},
+    {"env", "Show what is installed and what is possible here", setup_env},
+    {"demo", "Run a built-in patient", setup_demo},
+};
+
+constexpr char kFooter[] =
+    "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
+    "Every flag has a default in the environment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
+
+int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams streams) {
+  if (error.get_exit_code() == 0) {  // --help, --version
+    app.exit(error, streams.out, streams.err);
+    return exit_code::kHealthy;
+  }
+  std::string command = "ddp-doctor";
+  for (const auto* chosen : app.get_subcommands()) command += " " + chosen->get_name();
+  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for what it takes.\n",
+                             error.what(), command);
+  return exit_code::kCouldNotRun;
+}
+
+}  // namespace
+
+int run_doctor(std::vector<std::string> args, Streams streams) {
+  CLI::App app("Tells whether data-parallel training really synchronizes, and if not, why.",
+               "ddp-doctor");
+  app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  Action action;
+  for (const auto& command : kCommands) {
+    auto* sub = app.add_subcommand(command.name, command.summary);
+    sub->callback([&action, chosen = command.setup(*sub)] { action = chosen; });
+  }
+  try {
+    std::reverse(args.begin(), args.end());  // CLI11 takes a vector from its end
+    app.parse(args);
+    return action(streams);
+  } catch (const CLI::ParseError& error) {
+    return parse_failure(app, error, streams);
+  } catch (const Interrupted& error) {
+    streams.err << "ddp-doctor: " << error.what() << '\n';
+    return exit_code::kInterrupted;
+  } catch (const std::exception& error) {
+    streams.err << "ddp-doctor: error: " << error.what() << '\n';
+    return exit_code::kCouldNotRun;
+  }
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,27 @@
+// The command line as a function, so that tests run whole command lines in-process.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace ddp_doctor {
+
+// `out` gets the result, `err` messages and progress.
+struct Streams {
+  std::ostream& out;
+  std::ostream& err;
+};
+
+namespace exit_code {
+inline constexpr int kHealthy = 0;
+inline constexpr int kSick = 1;
+inline constexpr int kCouldNotRun = 2;
+inline constexpr int kInconclusive = 3;
+inline constexpr int kInterrupted = 130;
+}  // namespace exit_code
+
+// Runs `ddp-doctor ARGS...` and returns its exit code; never throws.
+int run_doctor(std::vector<std::string> args, Streams streams);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,22 @@
+// While it lives, SIGINT, SIGTERM and SIGHUP ask instead of ending the process.
+#pragma once
+
+#include <signal.h>
+
+namespace ddp_doctor {
+
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  bool requested() const;
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction before_[3];
+};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,7 @@
+#include <iostream>
+
+#include "tool/doctor.h"
+
+int main(int argc, char** argv) {
+  return ddp_doctor::run_doctor({argv + 1, argv + argc}, {std::cout, std::cerr});
+}

@@ -1,0 +1,15 @@
+// Where the pieces of an installation are, seen from the running executable.
+#pragma once
+
+#include <filesystem>
+
+namespace ddp_doctor {
+
+// Holds bin/, libexec/ddp-doctor/ and the examples: a build tree or an installation prefix.
+std::filesystem::path installation();
+// The rank worker for TorchScript programs. Throws Error if this build has none.
+std::filesystem::path script_probe();
+// The example programs (*.pt). Throws Error if this build has none.
+std::filesystem::path examples_folder();
+
+}  // namespace ddp_doctor

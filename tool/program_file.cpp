@@ -1,0 +1,49 @@
+#include "tool/program_file.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "lib/error.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr char kHowToSave[] = "save the program with torch.jit.script(model).save(\"program.pt\")";
+
+}  // namespace
+
+void require_torchscript(const std::filesystem::path& file) {
+  namespace fs = std::filesystem;
+  const std::string name = file.string();
+  std::error_code failure;
+  const auto status = fs::status(file, failure);
+  if (!fs::exists(status)) throw Error(fmt::format("{}: no such file; check the path", name));
+  if (fs::is_directory(status))
+    throw Error(fmt::format("{}: is a folder; give the .pt file itself", name));
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw Error(fmt::format("{}: cannot be read; check its permissions", name));
+  std::string head(512, '\0');
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+
+  if (head.empty()) throw Error(fmt::format("{}: the file is empty; {}", name, kHowToSave));
+  if (head.starts_with("PK\x03\x04")) return;
+  if (file.extension() == ".py" || head.starts_with("#!")) {
+    throw Error(fmt::format("{}: this version examines TorchScript programs only, not scripts; {}",
+                            name, kHowToSave));
+  }
+  if (head[0] == '\x80')
+    throw Error(
+        fmt::format("{}: a Python pickle, not a TorchScript program; {}", name, kHowToSave));
+  if (head.starts_with("\x7f"
+                       "ELF"))
+    throw Error(fmt::format("{}: an executable, not a TorchScript program; {}", name, kHowToSave));
+  throw Error(
+      fmt::format("{}: not a TorchScript program (it does not begin like a zip archive); {}", name,
+                  kHowToSave));
+}
+
+}  // namespace ddp_doctor

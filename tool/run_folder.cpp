@@ -1,0 +1,57 @@
+#include "tool/run_folder.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "lib/error.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path make_temporary() {
+  std::string pattern = (fs::temp_directory_path() / "ddp-doctor-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) {
+    throw Error(
+        fmt::format("no temporary folder can be made as {}: {}; give another place with --out DIR",
+                    pattern, std::strerror(errno)));
+  }
+  return pattern;
+}
+
+fs::path make_given(const fs::path& out) {
+  std::error_code failure;
+  if (fs::exists(out, failure)) {
+    if (!fs::is_directory(out))
+      throw Error(fmt::format("--out {}: is a file; give a folder", out.string()));
+    if (!fs::is_empty(out, failure))
+      throw Error(fmt::format("--out {}: holds something already; give a new or an empty folder",
+                              out.string()));
+  } else {
+    fs::create_directories(out, failure);
+  }
+  if (!failure) fs::permissions(out, fs::perms::owner_all, failure);
+  if (!failure && access(out.c_str(), W_OK) != 0)
+    failure = std::error_code(errno, std::generic_category());
+  if (failure)
+    throw Error(fmt::format("--out {}: cannot be written ({}); give a folder of yours",
+                            out.string(), failure.message()));
+  return fs::absolute(out);
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::optional<fs::path>& out)
+    : path_(out ? make_given(*out) : make_temporary()), temporary_(!out) {}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;
+  if (temporary_) fs::remove_all(path_, ignored);
+}
+
+}  // namespace ddp_doctor

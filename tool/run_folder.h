@@ -1,0 +1,25 @@
+// The folder that an examination writes to: the user's (--out), which stays, or a temporary one,
+// which goes.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace ddp_doctor {
+
+class RunFolder {
+ public:
+  // Creates it with mode 0700. Throws Error if `out` cannot be written or holds something already.
+  explicit RunFolder(const std::optional<std::filesystem::path>& out);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  bool temporary_;
+};
+
+}  // namespace ddp_doctor
