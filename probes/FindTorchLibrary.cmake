@@ -9,10 +9,10 @@
 # find_package(Torch) is not used: the configuration file in the CUDA wheels demands a CUDA toolkit, which nothing here
 # needs and most users of the wheel do not have.
 
-set(_torch_next_action
-    "Install LibTorch (scripts/setup does it), or name one:\n"
-    "  cmake -DDDP_DOCTOR_TORCH=$(python3 -c 'import torch,os;print(os.path.dirname(torch.__file__))') ...\n"
-    "or build without what needs it: -DDDP_DOCTOR_WITH_TORCH=OFF")
+string(CONCAT _torch_next_action
+       "Install LibTorch (scripts/setup does it), or name one:\n"
+       "  -DDDP_DOCTOR_TORCH=$(python3 -c 'import torch,os\;print(os.path.dirname(torch.__file__))')\n"
+       "or build without what needs it: -DDDP_DOCTOR_WITH_TORCH=OFF")
 
 if(DDP_DOCTOR_TORCH)
   set(_torch_search PATHS ${DDP_DOCTOR_TORCH}/include NO_DEFAULT_PATH)
@@ -37,7 +37,7 @@ if(NOT _torch_include OR NOT _torch_library_cpu OR NOT _torch_library_c10)
     set(_torch_where "on this system")
   endif()
   message(FATAL_ERROR "no LibTorch with torch.distributed found ${_torch_where} "
-          "(torch/csrc/distributed/c10d/reducer.hpp, libtorch_cpu, libc10). " ${_torch_next_action})
+          "(torch/csrc/distributed/c10d/reducer.hpp, libtorch_cpu, libc10). " "${_torch_next_action}")
 endif()
 
 # Newer versions keep the numbers in the second file and include it from the first.
@@ -54,7 +54,7 @@ endforeach()
 list(JOIN _torch_version "." DDP_DOCTOR_TORCH_VERSION)
 if(DDP_DOCTOR_TORCH_VERSION VERSION_LESS 1.13)
   message(FATAL_ERROR "LibTorch '${DDP_DOCTOR_TORCH_VERSION}' in ${_torch_include} is too old: 1.13 is the first that "
-          "is supported. " ${_torch_next_action})
+          "is supported. " "${_torch_next_action}")
 endif()
 
 add_library(ddp_doctor_torch INTERFACE)

@@ -19,9 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The rank worker's way to say that the program could not be run, rather than that it failed: its
-// last words tell why.
+// Exit codes of the rank worker (probes/script/options.h) that are not the patient's: its last
+// words tell why.
 constexpr int kWorkerCouldNotRun = 2;
+constexpr int kWorkerRefusedProgram = 3;
 constexpr char kWorkerErrorMark[] = "ddp-doctor: error: ";
 
 std::vector<std::string> worker_command(const ScriptOptions& options, const std::string& strategy,
@@ -59,19 +60,23 @@ std::string message_of(const RankExit& exit) {
   return exit.last_words.substr(mark + sizeof kWorkerErrorMark - 1);
 }
 
-// A program that no rank could start, or a record that could not be written, is not a finding.
+// A program that no rank could start, or a record that could not be written, is not a finding. A
+// rank that was killed, or one whose first pass failed while others' did not, is.
 void require_started(const RunInfo& run) {
-  const auto could_not = [](const RankExit& exit) {
-    return exit.kind == RankExit::Kind::kExited && exit.code == kWorkerCouldNotRun;
+  const auto ended_with = [&](int code) {
+    std::vector<const RankExit*> ranks;
+    for (const auto& exit : run.exits) {
+      if (exit.kind == RankExit::Kind::kExited && exit.code == code) ranks.push_back(&exit);
+    }
+    return ranks;
   };
-  const auto first = std::find_if(run.exits.begin(), run.exits.end(), could_not);
-  if (first == run.exits.end()) return;
-  // Others that could not start either say the same; one that really fell would be a finding of its
-  // own.
-  const bool someone_fell =
-      std::any_of(run.exits.begin(), run.exits.end(),
-                  [&](const RankExit& exit) { return exit.kind == RankExit::Kind::kSignaled; });
-  if (!someone_fell) throw Error(message_of(*first));
+  const auto refused = ended_with(kWorkerRefusedProgram);
+  if (refused.size() == run.exits.size()) throw Error(refused.front()->last_words);
+  const bool killed = std::any_of(run.exits.begin(), run.exits.end(), [](const RankExit& exit) {
+    return exit.kind == RankExit::Kind::kSignaled;
+  });
+  const auto could_not = ended_with(kWorkerCouldNotRun);
+  if (refused.empty() && !killed && !could_not.empty()) throw Error(could_not.front()->last_words);
 }
 
 RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& out,
@@ -113,6 +118,7 @@ RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& ou
   }
   try {
     run.exits = launch_ranks(launch);
+    for (auto& exit : run.exits) exit.last_words = message_of(exit);
   } catch (...) {
     clear();
     throw;

@@ -10,8 +10,9 @@ namespace ddp_doctor {
 
 // Where the ranks of one job find each other: a file that all of them can reach (any number of jobs
 // on a machine, no port to collide; one that an earlier job left behind must be removed before),
-// or, where `port` is not 0, a TCP store on 127.0.0.1 that rank 0 serves. A single rank needs
-// neither. `timeout` holds for meeting and for collectives.
+// or, where `port` is not 0, a TCP store that rank 0 serves and the others reach on 127.0.0.1
+// (c10d's store itself listens on all addresses: on a shared machine use a file). A single rank
+// needs neither. `timeout` holds for meeting and for collectives.
 struct Rendezvous {
   int rank = 0;
   int world_size = 1;
@@ -22,11 +23,11 @@ struct Rendezvous {
 
 // A Gloo process group of two threads per rank, as torch.distributed.init_process_group("gloo")
 // makes it, listening on 127.0.0.1 only. Blocks until all ranks are there. Throws Error naming the
-// port when it is taken, c10::Error otherwise.
+// port when it is taken, and what c10d throws (c10::Error, std::runtime_error) otherwise.
 ProcessGroupPtr make_gloo_process_group(const Rendezvous& rendezvous);
 
-// Sums `tensor` in place over all ranks; blocks. Throws c10::Error (or what the backend throws)
-// when a peer is gone.
+// Sums `tensor` in place over all ranks; blocks. Throws what the backend throws (Gloo:
+// std::exception) when a peer is gone.
 void all_reduce_sum(const ProcessGroupPtr& process_group, at::Tensor tensor);
 
 }  // namespace ddp_doctor

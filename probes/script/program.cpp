@@ -74,7 +74,8 @@ Program::Program(const std::string& file, const std::vector<InputSpec>& inputs, 
 
 void Program::check_methods() const {
   bool trainable = false;
-  for (const at::Tensor& parameter : module_.parameters()) trainable = trainable || parameter.requires_grad();
+  for (const at::Tensor& parameter : module_.parameters())
+    trainable = trainable || parameter.requires_grad();
   if (!trainable) {
     throw Error(
         fmt::format("{}: no parameter requires a gradient, so there is nothing to train; save a "

@@ -218,8 +218,7 @@ void Recorder::end_step(double loss, int backwards, int unsynchronized,
   step_.collective_bytes = counts.collective_bytes;
   step_.usages = usage_.end_step();
   observe_state();
-  step_.probe_ns =
-      std::chrono::nanoseconds(probing_ + writing_ + (Clock::now() - ended)).count();
+  step_.probe_ns = std::chrono::nanoseconds(probing_ + writing_ + (Clock::now() - ended)).count();
   const auto begin = Clock::now();
   writer_.write_step(step_);
   writing_ = Clock::now() - begin;

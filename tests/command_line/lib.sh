@@ -2,7 +2,7 @@
 #   DDP_DOCTOR=bin/ddp-doctor EXAMPLES=examples FIXTURES=tests/fixtures bash NAME.sh
 # and fails with the command that failed and what it printed.
 set -u
-: "${DDP_DOCTOR:?path of ddp-doctor}" "${EXAMPLES:?folder of the example programs}" "${FIXTURES:?folder of the tests' own programs}"
+: "${DDP_DOCTOR:?path of ddp-doctor}" "${EXAMPLES:?folder of the example programs}" "${FIXTURES:?folder of the programs that only tests need}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddp-doctor-test-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 

@@ -3,15 +3,57 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 namespace {
 
-bool reducer_objects(const Event& error) {
-  return error.text.find("static_graph") != std::string::npos &&
-         error.text.find("training graph has changed") != std::string::npos;
+struct Violation {
+  std::set<int> ranks;
+  std::set<int> parameters;  // whose use changed
+  std::optional<std::int64_t> first_step;
+  std::string error;  // the reducer's own words, if it got to say them
+
+  void seen(int rank, std::int64_t step) {
+    ranks.insert(rank);
+    first_step = std::min(first_step.value_or(step), step);
+  }
+};
+
+// The used set of `rank` in the steps it completed.
+void compare_steps(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                   int rank, Violation& violation) {
+  const auto first = unused(timeline, *steps.front(), rank);
+  for (const auto* step : steps) {
+    const auto now = unused(timeline, *step, rank);
+    if (now == first) continue;
+    violation.seen(rank, step->number);
+    std::set_symmetric_difference(first.begin(), first.end(), now.begin(), now.end(),
+                                  std::inserter(violation.parameters, violation.parameters.end()));
+  }
+}
+
+// What the reducer raised. One text is for parameters that it had found unused in the first
+// iteration, the other lists those that now got no gradient.
+void read_error(const Timeline& timeline, const TimelineStep& first, int rank,
+                Violation& violation) {
+  const Event* error = timeline.error(rank);
+  if (error == nullptr || error->text.find("training graph has changed") == std::string::npos)
+    return;
+  violation.seen(rank, error->step);
+  violation.error = error->text.substr(0, error->text.find('\n'));
+  if (!violation.parameters.empty()) return;
+  if (error->text.find("unused in first iteration, but then got used") != std::string::npos) {
+    violation.parameters = unused(timeline, first, rank);
+  } else {
+    for (int index : indices_in(error->text)) {
+      if (const auto id = parameter_at(timeline, index)) violation.parameters.insert(*id);
+    }
+  }
 }
 
 Verdict check(const Timeline& timeline) {
@@ -19,38 +61,25 @@ Verdict check(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
-  Finding finding = finding_of(kStaticGraphViolated);
-  std::set<int> changed;
-  std::set<int> ranks;
+  Violation violation;
   for (int rank : all_ranks(timeline)) {
-    const auto first = unused(timeline, *steps.front(), rank);
-    for (const auto* step : steps) {
-      std::set<int> now = unused(timeline, *step, rank);
-      if (now == first) continue;
-      for (int id : timeline.trainable()) {
-        if (now.contains(id) != first.contains(id)) changed.insert(id);
-      }
-      ranks.insert(rank);
-      if (!finding.first_step || step->number < *finding.first_step)
-        finding.first_step = step->number;
-    }
-    const Event* error = timeline.error(rank);
-    if (error != nullptr && reducer_objects(*error)) {
-      ranks.insert(rank);
-      finding.evidence["error"] = error->text.substr(0, error->text.find('\n'));
-      if (!finding.first_step) finding.first_step = error->step;
-    }
+    compare_steps(timeline, steps, rank, violation);
+    read_error(timeline, *steps.front(), rank, violation);
   }
-  if (ranks.empty()) return std::vector<Finding>{};
-  finding.ranks.assign(ranks.begin(), ranks.end());
-  finding.parameters = parameters_of(timeline, changed);
+  if (violation.ranks.empty()) return std::vector<Finding>{};
+
+  Finding finding = finding_of(kStaticGraphViolated);
+  finding.ranks.assign(violation.ranks.begin(), violation.ranks.end());
+  finding.first_step = violation.first_step;
+  finding.parameters = parameters_of(timeline, violation.parameters);
   finding.evidence["steps_seen"] = steps.size();
+  if (!violation.error.empty()) finding.evidence["error"] = violation.error;
   finding.message =
-      changed.empty()
+      violation.parameters.empty()
           ? "static_graph=True, but the reducer found that the graph differs from that of the "
             "first "
             "iteration (an output of forward that is not in the loss has this effect too)."
-          : fmt::format("static_graph=True, but the use of {} differs from that in the first step.",
+          : fmt::format("static_graph=True, but the use of {} changed after the first iteration.",
                         list_of(finding.parameters));
   finding.prescription = {
       "Drop static_graph=True and use find_unused_parameters=True, or make every step use the same "

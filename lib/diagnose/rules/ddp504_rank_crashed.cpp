@@ -89,10 +89,15 @@ int order_of(const Fall& fall) {
 std::string telling_line(const std::string& text) {
   const bool trace_first =
       text.starts_with("The following operation failed") || text.starts_with("Traceback");
-  if (!trace_first) return text.substr(0, text.find('\n'));
-  const auto end = text.find_last_not_of(" \n");
-  const auto begin = text.rfind('\n', end);
-  return text.substr(begin + 1, end - begin);
+  std::size_t begin = 0;
+  std::size_t end = text.find('\n');
+  if (trace_first) {
+    end = text.find_last_not_of(" \n") + 1;
+    begin = text.rfind('\n', end - 1) + 1;
+  }
+  std::string line = text.substr(begin, end == std::string::npos ? end : end - begin);
+  while (line.ends_with(' ')) line.pop_back();
+  return line;
 }
 
 Verdict check(const Timeline& timeline) {
