@@ -11,7 +11,7 @@
 
 string(CONCAT _torch_next_action
        "Install LibTorch (scripts/setup does it), or name one:\n"
-       "  -DDDP_DOCTOR_TORCH=$(python3 -c 'import torch,os\;print(os.path.dirname(torch.__file__))')\n"
+       "  -DDDP_DOCTOR_TORCH=$(python3 -c 'import torch,os;print(os.path.dirname(torch.__file__))')\n"
        "or build without what needs it: -DDDP_DOCTOR_WITH_TORCH=OFF")
 
 if(DDP_DOCTOR_TORCH)

@@ -80,6 +80,7 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
       ->capture_default_str();
   app.add_option("--report", options.reports,
                  "Write the report to FILE too (.json, .txt); repeatable")
+      ->allow_extra_args(false)
       ->type_name("FILE");
   app.add_option("--fail-on", options.fail_on, "Mildest severity that gives exit code 1")
       ->check(CLI::IsMember({"error", "warning", "advice", "never"}))
@@ -87,10 +88,12 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
   app.add_option("--select", options.select, "Report these rules only")
       ->check(known_rule)
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("CODE");
   app.add_option("--ignore", options.ignore, "Leave these rules out")
       ->check(known_rule)
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("CODE");
   app.add_option("--color", options.color)
       ->check(CLI::IsMember({"auto", "always", "never"}))

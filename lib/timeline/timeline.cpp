@@ -192,7 +192,10 @@ Timeline Timeline::merge(RunInfo run, std::vector<RankRecord> records) {
       last_step = std::max(last_step, step.step);
     }
   }
-  for (auto& [number, step] : steps) timeline.steps.push_back(std::move(step));
+  for (auto& [number, step] : steps) {
+    compute_drift(timeline, step, nullptr);
+    timeline.steps.push_back(std::move(step));
+  }
 
   for (int rank = 0; rank < timeline.run.world_size; ++rank) {
     const auto* record = timeline.record(rank);
@@ -236,7 +239,9 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
   for (auto& refusal : refusals) timeline.notes.push_back(std::move(refusal));
 
   const bool all = static_cast<int>(readers.size()) == timeline.run.world_size;
-  for (auto& step : timeline.steps) compute_drift(timeline, step, all ? &readers : nullptr);
+  for (auto& step : timeline.steps) {
+    if (all && !step.weight_drift) compute_drift(timeline, step, &readers);
+  }
   const auto* first = timeline.step(1);
   if (all && first != nullptr && first->complete())
     timeline.mean_check = check_mean(timeline, *first, readers);

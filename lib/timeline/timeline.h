@@ -63,7 +63,8 @@ class Timeline {
   // if no record can be read at all, or if records contradict each other (two of one rank,
   // different world sizes).
   static Timeline load(const std::filesystem::path& folder, RunInfo run);
-  // From records at hand (tests, live use). `drift` and MeanCheck need values and are left empty.
+  // From records at hand (tests, live use), without values: a drift other than zero and MeanCheck
+  // stay empty.
   static Timeline merge(RunInfo run, std::vector<RankRecord> records);
 
   Timeline(Timeline&&) noexcept;

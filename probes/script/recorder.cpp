@@ -30,16 +30,29 @@ TensorInfo describe(const at::Tensor& tensor, std::string name, std::string kind
   return info;
 }
 
-// Frozen parameters, each once, in the order of named_parameters().
-std::vector<std::pair<std::string, at::Tensor>> frozen_parameters(
-    const torch::jit::Module& module) {
-  std::vector<std::pair<std::string, at::Tensor>> frozen;
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Each tensor once, under its first name.
+template <class Entries, class Wanted>
+NamedTensors each_once(const Entries& entries, const Wanted& wanted) {
+  NamedTensors tensors;
   std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& entry : module.named_parameters()) {
-    if (!entry.value.requires_grad() && seen.insert(entry.value.unsafeGetTensorImpl()).second)
-      frozen.emplace_back(entry.name, entry.value);
+  for (const auto& entry : entries) {
+    if (wanted(entry.value) && seen.insert(entry.value.unsafeGetTensorImpl()).second) {
+      tensors.emplace_back(entry.name, entry.value);
+    }
   }
-  return frozen;
+  return tensors;
+}
+
+NamedTensors frozen_parameters(const torch::jit::Module& module) {
+  return each_once(module.named_parameters(),
+                   [](const at::Tensor& tensor) { return !tensor.requires_grad(); });
+}
+
+NamedTensors buffers_of(const torch::jit::Module& module) {
+  return each_once(module.named_buffers(),
+                   [](const at::Tensor& tensor) { return tensor.defined(); });
 }
 
 std::int64_t bytes_of(const std::vector<TensorInfo>& tensors) {
@@ -87,9 +100,8 @@ std::vector<TensorInfo> describe_tensors(const torch::jit::Module& module,
   for (const auto& [name, tensor] : frozen_parameters(module)) {
     tensors.push_back(describe(tensor, name, "parameter", static_cast<int>(tensors.size())));
   }
-  for (const auto& entry : module.named_buffers()) {
-    tensors.push_back(
-        describe(entry.value, entry.name, "buffer", static_cast<int>(tensors.size())));
+  for (const auto& [name, tensor] : buffers_of(module)) {
+    tensors.push_back(describe(tensor, name, "buffer", static_cast<int>(tensors.size())));
   }
   return tensors;
 }
@@ -114,6 +126,7 @@ std::vector<std::int64_t> steps_to_keep(std::int64_t steps, std::int64_t every,
 Recorder::Recorder(const WorkerOptions& options, const torch::jit::Module& module,
                    const ModuleState& state, const std::string& substitutions)
     : options_(options),
+      module_(module),
       state_(state),
       tensors_(describe_tensors(module, state)),
       progress_(progress_file(options.record, options.rank)),
@@ -147,10 +160,11 @@ void Recorder::observe_state() {
   int id = 0;
   for (const auto& parameter : state_.parameters) observe(parameter, id++, Stage::kWeight, keep);
   for (const auto& parameter : frozen_) observe(parameter, id++, Stage::kWeight, keep);
-  const auto buffers = state_.buffers();
-  // A program that re-registers buffers as it goes has other ones now: those are not these.
+  // Collected anew: a program may re-assign its buffers. One that has more or fewer of them now has
+  // other ones.
+  const auto buffers = buffers_of(module_);
   if (buffers.size() + static_cast<std::size_t>(id) != tensors_.size()) return;
-  for (const auto& buffer : buffers) observe(buffer, id++, Stage::kBuffer, false);
+  for (const auto& [name, buffer] : buffers) observe(buffer, id++, Stage::kBuffer, false);
 }
 
 void Recorder::on_gradient(std::size_t parameter) noexcept {

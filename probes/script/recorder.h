@@ -52,9 +52,8 @@ class Recorder {
   void observe_state();
   void on_gradient(std::size_t parameter) noexcept;
 
-  std::vector<at::Tensor> all_parameters() const;
-
   const WorkerOptions& options_;
+  torch::jit::Module module_;
   ModuleState state_;
   std::vector<TensorInfo> tensors_;
   std::vector<at::Tensor> frozen_;

@@ -13,6 +13,7 @@ done
 
 python3 -c 'import pickle, sys; pickle.dump({"a": 1}, open(sys.argv[1], "wb"))' "$work/pickle.pt"
 doctor 2 run "$work/pickle.pt"; complained 'pickle.pt: a Python pickle'
+doctor 2 run "$FIXTURES/tensors.pt"; complained 'tensors.pt: holds tensors \(torch.save\), not a TorchScript program'
 doctor 2 run "$EXAMPLES/orphan.pt" --optimizer lion; complained 'optimizer'
 doctor 2 run "$EXAMPLES/orphan.pt" --strategies warp; complained 'warp is not a strategy'
 doctor 2 run "$EXAMPLES/orphan.pt" --select DDP999; complained 'DDP999 is not a rule'

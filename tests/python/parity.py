@@ -26,9 +26,9 @@ def require_torch():
         sys.exit(77)
 
 
-def by_doctor(program, strategy, steps, optimizer, world, folder):
+def by_doctor(program, strategy, steps, world, folder):
     out = folder / "run"
-    command = [DOCTOR, "run", str(EXAMPLES / program), "--strategies", strategy, "--steps", str(steps), "--optimizer", optimizer,
+    command = [DOCTOR, "run", str(EXAMPLES / program), "--strategies", strategy, "--steps", str(steps), "--optimizer", "sgd",
                "--nproc-per-node", str(world), "--out", str(out), "--format", "json", "--fail-on", "never"]
     done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, timeout=120)
     report = json.loads(done.stdout)
@@ -42,8 +42,8 @@ def by_doctor(program, strategy, steps, optimizer, world, folder):
     return report, digests
 
 
-def by_python(program, strategy, steps, optimizer, world, folder):
-    options = {"steps": steps, "optimizer": optimizer, "lr": 0.01, "seed": 0, "wrapper": WRAPPERS[strategy],
+def by_python(program, strategy, steps, world, folder):
+    options = {"steps": steps, "lr": 0.01, "seed": 0, "wrapper": WRAPPERS[strategy],
                "rendezvous": str(folder / "rendezvous")}
     outs = [folder / f"python-{rank}.json" for rank in range(world)]
     ranks = [
@@ -60,8 +60,8 @@ def by_python(program, strategy, steps, optimizer, world, folder):
     return [json.loads(out.read_text()) for out in outs]
 
 
-def both(program, strategy, steps=5, optimizer="sgd", world=2):
+def both(program, strategy, steps=5, world=2):
     with tempfile.TemporaryDirectory(prefix="ddp-doctor-parity-") as name:
         folder = pathlib.Path(name)
-        report, digests = by_doctor(program, strategy, steps, optimizer, world, folder)
-        return report, digests, by_python(program, strategy, steps, optimizer, world, folder)
+        report, digests = by_doctor(program, strategy, steps, world, folder)
+        return report, digests, by_python(program, strategy, steps, world, folder)

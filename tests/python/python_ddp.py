@@ -30,15 +30,10 @@ def digest(tensor):
     return f"{value.high:016x}{value.low:016x}"
 
 
-def plain(fields):
-    return {key: value for key, value in fields.items()}
-
-
 def train(ddp, module, options, out):
     parameters = [p for p in module.parameters() if p.requires_grad]
     named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-    make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options["optimizer"]]
-    optimizer = make(parameters, lr=options["lr"])
+    optimizer = torch.optim.SGD(parameters, lr=options["lr"])
     rank, world = dist.get_rank(), dist.get_world_size()
     for step in range(1, options["steps"] + 1):
         optimizer.zero_grad(set_to_none=True)
@@ -67,12 +62,12 @@ def main():
     module.train()
     torch.manual_seed(options["seed"] + rank)
     ddp = DistributedDataParallel(module, **options["wrapper"])
-    out = {"tensors": {}, "construction": plain(ddp._get_ddp_logging_data()), "error": None}
+    out = {"tensors": {}, "construction": dict(ddp._get_ddp_logging_data()), "error": None}
     try:
         train(ddp, module, options, out)
     except RuntimeError as error:
         out["error"] = str(error)
-    out["runtime"] = plain(ddp._get_ddp_logging_data())
+    out["runtime"] = dict(ddp._get_ddp_logging_data())
     with open(path, "w") as file:
         json.dump(out, file)
     # A failed reduction can leave the group waiting for peers; nothing is left to do here.

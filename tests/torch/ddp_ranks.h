@@ -1,8 +1,6 @@
 // Runs the ranks of a job as threads of the test, each with its own process group over one file.
 #pragma once
 
-#include <unistd.h>
-
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -12,26 +10,9 @@
 
 #include "probes/ddp/distributed_data_parallel.h"
 #include "probes/ddp/process_group.h"
+#include "tests/temporary_folder.h"
 
 namespace ddp_doctor::test {
-
-// A fresh folder, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "ddp-doctor-test-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make the folder " + name);
-    path_ = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Rethrows what the lowest rank threw. Collectives give up after 20 seconds.
 inline void on_ranks(int world_size,

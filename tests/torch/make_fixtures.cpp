@@ -1,6 +1,8 @@
 // TorchScript programs that only tests need: each is wrong or bare in one way.
 // usage: make_fixtures DIR
 
+#include <caffe2/serialize/inline_container.h>
+#include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/script.h>
 
 #include <filesystem>
@@ -42,6 +44,14 @@ torch::jit::Module all_frozen() {
   return program;
 }
 
+// As Python's torch.save({"w": tensor}) leaves it: a zip archive with data and without code.
+void save_tensors(const std::string& file) {
+  caffe2::serialize::PyTorchStreamWriter writer(file);
+  const std::vector<char> data = torch::jit::pickle_save(torch::ones({4}));
+  writer.writeRecord("data.pkl", data.data(), data.size());
+  writer.writeEndOfFile();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -54,5 +64,6 @@ int main(int argc, char** argv) {
   bare().save((folder / "bare.pt").string());
   vector_loss().save((folder / "vector_loss.pt").string());
   all_frozen().save((folder / "all_frozen.pt").string());
+  save_tensors((folder / "tensors.pt").string());
   return 0;
 }

@@ -17,7 +17,7 @@
 #include "lib/record/progress.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace ddp_doctor {
 namespace {

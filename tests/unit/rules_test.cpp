@@ -17,7 +17,8 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr char kUnfinished[] =
-    "Expected to have finished reduction in the prior iteration before starting a new one. This error indicates ...";
+    "Expected to have finished reduction in the prior iteration before starting a new one. This "
+    "error indicates ...";
 
 std::vector<std::string> codes(const std::vector<Finding>& findings) {
   std::vector<std::string> codes;
@@ -31,7 +32,10 @@ std::vector<std::string> names(const Finding& finding) {
   return names;
 }
 
-RunBuilder healthy() { return RunBuilder(2, {"orphan.weight", "head.weight"}, 3).wrapper({{"find_unused_parameters", "0"}}); }
+RunBuilder healthy() {
+  return RunBuilder(2, {"orphan.weight", "head.weight"}, 3)
+      .wrapper({{"find_unused_parameters", "0"}});
+}
 
 // What DistributedDataParallel's defaults do with a parameter that nobody uses.
 RunBuilder unfinished() {
@@ -112,7 +116,8 @@ TEST(GradientsOutOfSync, CountsAGradientThatOnlySomeRanksHave) {
 TEST(UnusedParameters, AreTheRootOfAnUnfinishedReduction) {
   const auto findings = diagnose(unfinished().build()).findings;
   ASSERT_THAT(codes(findings), ElementsAre("DDP201"));
-  EXPECT_THAT(codes(findings[0].consequences), testing::UnorderedElementsAre("DDP102", "DDP301", "DDP504"));
+  EXPECT_THAT(codes(findings[0].consequences),
+              testing::UnorderedElementsAre("DDP102", "DDP301", "DDP504"));
   EXPECT_THAT(names(findings[0]), ElementsAre("orphan.weight"));
   EXPECT_EQ(findings[0].parameters[0].index, 0);
   EXPECT_EQ(findings[0].severity, Severity::kError);
@@ -122,7 +127,8 @@ TEST(UnusedParameters, AreTheRootOfAnUnfinishedReduction) {
 TEST(UnusedParameters, TellCalledFromNeverCalled) {
   for (const auto& [reached, in_output, frozen, reason] :
        {std::tuple(true, true, false, "called, but its output is not in the loss"),
-        std::tuple(true, false, false, "called, but detached from the output"), std::tuple(false, false, true, "frozen")}) {
+        std::tuple(true, false, false, "called, but detached from the output"),
+        std::tuple(false, false, true, "frozen")}) {
     auto run = unfinished();
     for (int rank : {0, 1}) {
       auto& usage = run.step(rank, 1).usages[0];
@@ -140,7 +146,8 @@ TEST(UnusedParameters, AreAdviceWhereTheWrapperExpectsThem) {
   for (const char* option : {"find_unused_parameters", "static_graph"}) {
     RunBuilder run(2, {"orphan.weight", "head.weight"}, 3);
     run.wrapper({{option, "1"}}).unused(0, 0).unused(1, 0);
-    for (const auto& finding : diagnose(run.build()).findings) EXPECT_EQ(finding.severity, Severity::kAdvice) << finding.rule;
+    for (const auto& finding : diagnose(run.build()).findings)
+      EXPECT_EQ(finding.severity, Severity::kAdvice) << finding.rule;
   }
 }
 
@@ -163,7 +170,8 @@ TEST(RankDependentGraph, ListsWhatEachRankLeftOut) {
 TEST(RankDependentGraph, StaysQuietWhereGradientsAgreeAllTheSame) {
   RunBuilder run(2, {"a", "b"}, 3);
   run.wrapper({{"find_unused_parameters", "1"}});
-  run.each_step([](int rank, StepRecord& step) { step.usages[static_cast<std::size_t>(rank)].used = false; });
+  run.each_step(
+      [](int rank, StepRecord& step) { step.usages[static_cast<std::size_t>(rank)].used = false; });
   EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP202")));
 }
 
@@ -211,9 +219,12 @@ TEST(StaticGraphApplicable, StaysQuietWhereItWouldFail) {
     return std::find(findings.begin(), findings.end(), "DDP207") != findings.end();
   };
   EXPECT_TRUE(advised([](int, StepRecord&) {}));
-  EXPECT_FALSE(advised([](int, StepRecord& step) { step.usages[0].in_output = true; })) << "an output outside the loss";
-  EXPECT_FALSE(advised([](int, StepRecord& step) { step.unsynchronized_backwards = 1; })) << "no_sync";
-  EXPECT_FALSE(advised([](int, StepRecord& step) { step.usages[0].used = step.step > 2; })) << "a set that changes";
+  EXPECT_FALSE(advised([](int, StepRecord& step) { step.usages[0].in_output = true; }))
+      << "an output outside the loss";
+  EXPECT_FALSE(advised([](int, StepRecord& step) { step.unsynchronized_backwards = 1; }))
+      << "no_sync";
+  EXPECT_FALSE(advised([](int, StepRecord& step) { step.usages[0].used = step.step > 2; }))
+      << "a set that changes";
 }
 
 TEST(WeightsDrift, StandsAloneWhereNothingElseExplainsIt) {
@@ -235,7 +246,8 @@ TEST(InitialWeightsDiffer, ExplainsTheDriftThatFollows) {
 
 TEST(RankCrashed, BlamesTheFirstToFallNotThosePeersLost) {
   auto run = healthy();
-  run.raise(0, 2, "[../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:1234", 5);
+  run.raise(0, 2, "[../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:1234",
+            5);
   run.raise(1, 2, "CUDA out of memory", 9);  // reported later, and yet the first
   const auto findings = diagnose(run.build()).findings;
   ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
@@ -247,7 +259,8 @@ TEST(RankCrashed, BlamesTheFirstToFallNotThosePeersLost) {
 TEST(RankCrashed, NamesTheSignal) {
   auto run = healthy();
   run.record(1).events.clear();
-  run.info().exits = {{0, RankExit::Kind::kStopped, 9, 0, ""}, {1, RankExit::Kind::kSignaled, 9, 0, ""}};
+  run.info().exits = {{0, RankExit::Kind::kStopped, 9, 0, ""},
+                      {1, RankExit::Kind::kSignaled, 9, 0, ""}};
   const auto findings = diagnose(run.build()).findings;
   ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
@@ -256,20 +269,23 @@ TEST(RankCrashed, NamesTheSignal) {
 
 TEST(RankCrashed, QuotesTheLastLineOfATorchScriptTrace) {
   auto run = healthy();
-  run.raise(1, 2, "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript:\n  ...\nRuntimeError: bad sample\n");
+  run.raise(1, 2,
+            "The following operation failed in the TorchScript interpreter.\nTraceback of "
+            "TorchScript:\n  ...\nRuntimeError: bad sample\n");
   EXPECT_THAT(diagnose(run.build()).findings.at(0).message, HasSubstr("RuntimeError: bad sample"));
 }
 
 TEST(RankCrashed, StaysQuietWhereEveryRankFinished) {
   auto run = healthy();
-  run.info().exits = {{0, RankExit::Kind::kExited, 0, 0, ""}, {1, RankExit::Kind::kExited, 0, 0, ""}};
+  run.info().exits = {{0, RankExit::Kind::kExited, 0, 0, ""},
+                      {1, RankExit::Kind::kExited, 0, 0, ""}};
   EXPECT_THAT(diagnose(run.build()).findings, IsEmpty());
 }
 
 TEST(Causes, TwoIndependentBugsAreTwoFindings) {
   auto run = healthy();
-  run.differ(1, 0, Stage::kWeight, 0);      // began apart
-  run.differ(0, 1, Stage::kGradient, 3);    // and one gradient is not averaged
+  run.differ(1, 0, Stage::kWeight, 0);    // began apart
+  run.differ(0, 1, Stage::kGradient, 3);  // and one gradient is not averaged
   EXPECT_THAT(codes(diagnose(run.build()).findings), ElementsAre("DDP102", "DDP302"));
 }
 

@@ -19,7 +19,8 @@ inline TensorDigest digest_of(int value) {
 
 class RunBuilder {
  public:
-  // Ranks with equal weights and, at each step, equal gradients from different local ones, all parameters used.
+  // Ranks with equal weights and, at each step, equal gradients from different local ones, all
+  // parameters used.
   RunBuilder(int world_size, std::vector<std::string> names, int steps) {
     run_.world_size = world_size;
     run_.strategy = "ddp";
@@ -46,12 +47,15 @@ class RunBuilder {
   RunBuilder& wrapper(std::map<std::string, std::string> options) {
     options["world_size"] = std::to_string(run_.world_size);
     for (auto& record : records_) {
-      for (const auto& [key, value] : options) record.ddp_fields.push_back({"construction", key, value, true});
+      for (const auto& [key, value] : options)
+        record.ddp_fields.push_back({"construction", key, value, true});
     }
     return *this;
   }
 
-  StepRecord& step(int rank, int number) { return record(rank).steps.at(static_cast<std::size_t>(number)); }
+  StepRecord& step(int rank, int number) {
+    return record(rank).steps.at(static_cast<std::size_t>(number));
+  }
   RankRecord& record(int rank) { return records_.at(static_cast<std::size_t>(rank)); }
   RunInfo& info() { return run_; }
 
@@ -68,7 +72,8 @@ class RunBuilder {
   RunBuilder& differ(int rank, int tensor, Stage stage, int from_step) {
     for (auto& step : record(rank).steps) {
       for (auto& seen : step.observations) {
-        if (step.step >= from_step && seen.tensor == tensor && seen.stage == stage) seen.digest = digest_of(100 + rank);
+        if (step.step >= from_step && seen.tensor == tensor && seen.stage == stage)
+          seen.digest = digest_of(100 + rank);
       }
     }
     return *this;
@@ -81,7 +86,8 @@ class RunBuilder {
         if (usage.tensor == tensor) usage.used = usage.reached = usage.in_output = false;
       }
       std::erase_if(step.observations, [&](const Observation& seen) {
-        return seen.tensor == tensor && (seen.stage == Stage::kLocalGradient || seen.stage == Stage::kGradient);
+        return seen.tensor == tensor &&
+               (seen.stage == Stage::kLocalGradient || seen.stage == Stage::kGradient);
       });
     }
     return *this;
@@ -104,7 +110,8 @@ class RunBuilder {
     for (const auto& tensor : record.tensors) {
       step.observations.push_back({tensor.id, Stage::kWeight, digest_of(10 + number)});
       if (number == 0) continue;
-      step.observations.push_back({tensor.id, Stage::kLocalGradient, digest_of(50 + record.header.rank)});
+      step.observations.push_back(
+          {tensor.id, Stage::kLocalGradient, digest_of(50 + record.header.rank)});
       step.observations.push_back({tensor.id, Stage::kGradient, digest_of(30 + number)});
       step.usages.push_back({tensor.id, true, true, true, false});
     }

@@ -10,8 +10,8 @@
 #include "lib/error.h"
 #include "lib/record/writer.h"
 #include "lib/timeline/drift.h"
+#include "tests/temporary_folder.h"
 #include "tests/unit/run_builder.h"
-#include "tests/unit/temporary_folder.h"
 
 namespace ddp_doctor {
 namespace {
@@ -42,11 +42,14 @@ TEST(Drift, TreatsEqualInfinitiesAndSharedNaNAsEqual) {
 TEST(Drift, ReadsEveryDType) {
   EXPECT_THAT(to_doubles(bytes_of<float>({1.5f, -2.0f}), DType::kFloat32), ElementsAre(1.5, -2.0));
   EXPECT_THAT(to_doubles(bytes_of<double>({0.1}), DType::kFloat64), ElementsAre(0.1));
-  EXPECT_THAT(to_doubles(bytes_of<std::uint16_t>({0x3C00, 0xC000, 0x0001, 0x7C00}), DType::kFloat16),
-              ElementsAre(1.0, -2.0, std::ldexp(1.0, -24), std::numeric_limits<double>::infinity()));
-  EXPECT_THAT(to_doubles(bytes_of<std::uint16_t>({0x3F80, 0xC000}), DType::kBFloat16), ElementsAre(1.0, -2.0));
+  EXPECT_THAT(
+      to_doubles(bytes_of<std::uint16_t>({0x3C00, 0xC000, 0x0001, 0x7C00}), DType::kFloat16),
+      ElementsAre(1.0, -2.0, std::ldexp(1.0, -24), std::numeric_limits<double>::infinity()));
+  EXPECT_THAT(to_doubles(bytes_of<std::uint16_t>({0x3F80, 0xC000}), DType::kBFloat16),
+              ElementsAre(1.0, -2.0));
   EXPECT_THAT(to_doubles(bytes_of<std::int8_t>({-7}), DType::kInt8), ElementsAre(-7.0));
-  EXPECT_THAT(to_doubles(bytes_of<std::int64_t>({-7, 1 << 30}), DType::kInt64), ElementsAre(-7.0, 1073741824.0));
+  EXPECT_THAT(to_doubles(bytes_of<std::int64_t>({-7, 1 << 30}), DType::kInt64),
+              ElementsAre(-7.0, 1073741824.0));
 }
 
 TEST(Timeline, MergesRanksByStepAndSaysWhoEndedEarly) {
@@ -65,7 +68,8 @@ TEST(Timeline, GroupsRanksOfEqualBits) {
   RunBuilder run(4, {"w"}, 1);
   run.differ(2, 0, Stage::kGradient, 1);
   const Timeline timeline = run.build();
-  EXPECT_THAT(timeline.step(1)->groups(0, Stage::kGradient), ElementsAre(ElementsAre(0, 1, 3), ElementsAre(2)));
+  EXPECT_THAT(timeline.step(1)->groups(0, Stage::kGradient),
+              ElementsAre(ElementsAre(0, 1, 3), ElementsAre(2)));
 }
 
 TEST(Timeline, RefusesRecordsOfDifferentRuns) {
@@ -94,8 +98,11 @@ class TimelineOnDisk : public testing::Test {
     StepRecord step;
     step.step = 1;
     const std::int64_t size = 1, stride = 1;
-    for (const auto& [stage, value] : {std::pair(Stage::kWeight, weight), {Stage::kLocalGradient, local}, {Stage::kGradient, gradient}}) {
-      step.observations.push_back({0, stage, digest({&value, DType::kFloat32, {&size, 1}, {&stride, 1}})});
+    for (const auto& [stage, value] : {std::pair(Stage::kWeight, weight),
+                                       {Stage::kLocalGradient, local},
+                                       {Stage::kGradient, gradient}}) {
+      step.observations.push_back(
+          {0, stage, digest({&value, DType::kFloat32, {&size, 1}, {&stride, 1}})});
       if (values) step.values.push_back({0, stage, bytes_of<float>({value})});
     }
     writer.write_step(step);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lib/error.h"
 #include "tool/command.h"
@@ -49,6 +50,7 @@ void add_script_flags(CLI::App& app, RunOptions& options) {
          "[ddp,ddp-find-unused,ddp-static-graph]")
       ->check(known_strategy)
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("LIST");
   app.add_option("--steps", script.steps, "Optimizer steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
@@ -71,6 +73,7 @@ void add_script_flags(CLI::App& app, RunOptions& options) {
   app.add_option(
          "--input", script.inputs,
          "Random input of forward where the program has no batch(): float32[8,32]; repeatable")
+      ->allow_extra_args(false)
       ->type_name("DTYPE[SHAPE]");
   app.add_option("--timeout", script.timeout_s,
                  "Seconds without any progress after which a run counts as hung")

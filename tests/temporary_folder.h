@@ -12,7 +12,8 @@ namespace ddp_doctor {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ddp-doctor-unit-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "ddp-doctor-test-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
     path_ = pattern;
   }

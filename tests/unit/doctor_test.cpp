@@ -1,0 +1,142 @@
+// Whole command lines, in-process: those that need no rank.
+
+#include "tool/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "lib/diagnose/rule.h"
+#include "lib/error.h"
+#include "lib/record/run_info.h"
+#include "tests/temporary_folder.h"
+#include "tool/program_file.h"
+#include "tool/run_folder.h"
+
+namespace ddp_doctor {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+Outcome doctor(const std::vector<std::string>& args) {
+  std::ostringstream out, err;
+  const int code = run_doctor(args, {out, err});
+  return {code, out.str(), err.str()};
+}
+
+TEST(Doctor, AnswersVersionAndHelp) {
+  EXPECT_EQ(doctor({"--version"}).code, 0);
+  EXPECT_THAT(doctor({"--version"}).out, StartsWith("ddp-doctor "));
+  EXPECT_EQ(doctor({"run", "--help"}).code, 0);
+  EXPECT_THAT(doctor({"run", "--help"}).out, HasSubstr("--strategies"));
+}
+
+TEST(Doctor, EndsUsageErrorsInANextAction) {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{},
+                                               {"cure"},
+                                               {"run"},
+                                               {"run", "x.pt", "--steps", "0"},
+                                               {"run", "x.pt", "--strategies", "warp"}}) {
+    const auto outcome = doctor(args);
+    EXPECT_EQ(outcome.code, exit_code::kCouldNotRun);
+    EXPECT_THAT(outcome.err, StartsWith("ddp-doctor: error: "));
+    EXPECT_THAT(outcome.err, HasSubstr("--help` for what it takes."));
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST(Doctor, HasAPageForEveryRule) {
+  for (const Rule& rule : all_rules()) {
+    const auto outcome = doctor({"explain", rule.code});
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_THAT(outcome.out, StartsWith("# " + std::string(rule.code) + " " + rule.name + " (" +
+                                        name_of(rule.severity)));
+  }
+}
+
+TEST(ProgramFile, IsToldFromWhatItIsNot) {
+  TemporaryFolder folder;
+  const auto refusal = [&](const std::string& name, const std::string& content) -> std::string {
+    const auto file = folder.path() / name;
+    std::ofstream(file, std::ios::binary) << content;
+    try {
+      require_torchscript(file);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal("empty.pt", ""), HasSubstr("the file is empty"));
+  EXPECT_THAT(refusal("train.py", "import torch\n"), HasSubstr("not scripts"));
+  EXPECT_THAT(refusal("legacy.pt", "\x80\x02}q"), HasSubstr("a Python pickle"));
+  EXPECT_THAT(refusal("trainer",
+                      "\x7f"
+                      "ELF"),
+              HasSubstr("an executable"));
+  EXPECT_THAT(refusal("notes.pt", "hello"), HasSubstr("does not begin like a zip archive"));
+  EXPECT_EQ(refusal("program.pt", "PK\x03\x04...."), "");
+}
+
+TEST(RunFolder, RemovesATemporaryOneAndKeepsTheUsers) {
+  std::filesystem::path temporary;
+  {
+    RunFolder folder(std::nullopt);
+    temporary = folder.path();
+    EXPECT_TRUE(std::filesystem::exists(temporary));
+  }
+  EXPECT_FALSE(std::filesystem::exists(temporary));
+
+  TemporaryFolder parent;
+  const auto mine = parent.path() / "a" / "b";
+  { RunFolder folder(mine); }
+  EXPECT_TRUE(std::filesystem::exists(mine));
+  EXPECT_EQ(std::filesystem::status(mine).permissions(), std::filesystem::perms::owner_all);
+}
+
+TEST(RunInfo, SurvivesARoundTrip) {
+  TemporaryFolder folder;
+  RunInfo run;
+  run.index = 2;
+  run.program = "a \"b\".pt";
+  run.strategy = "bypass";
+  run.world_size = 3;
+  run.steps_wanted = 9;
+  run.settings = {{"lr", "0.1"}};
+  run.exits = {{1, RankExit::Kind::kSignaled, 9, 123, "last\nwords \xff"}};
+  save_run_info(folder.path(), run);
+  const RunInfo read = load_run_info(folder.path());
+  EXPECT_EQ(read.index, 2);
+  EXPECT_EQ(read.program, run.program);
+  EXPECT_EQ(read.settings, run.settings);
+  ASSERT_EQ(read.exits.size(), 1u);
+  EXPECT_EQ(read.exits[0].kind, RankExit::Kind::kSignaled);
+  EXPECT_EQ(read.exits[0].time_ns, 123);
+}
+
+TEST(RunInfo, RefusesWhatANewerVersionWroteAndWhatIsNoRun) {
+  TemporaryFolder folder;
+  const auto refusal = [&](const std::string& content) -> std::string {
+    std::ofstream(folder.path() / "run.json") << content;
+    try {
+      load_run_info(folder.path());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(R"({"schema_version": 2})"), HasSubstr("update ddp-doctor"));
+  EXPECT_THAT(refusal(R"({"schema_version": 1})"), HasSubstr("not a run of ddp-doctor"));
+  EXPECT_THAT(refusal("{"), HasSubstr("not a run of ddp-doctor"));
+}
+
+}  // namespace
+}  // namespace ddp_doctor
