@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "lib/error.h"
 #include "lib/record/run_info.h"
+#include "lib/record/worker.h"
+#include "lib/record/writer.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
 #include "tool/launch.h"
@@ -18,12 +21,6 @@ namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Exit codes of the rank worker (probes/script/options.h) that are not the patient's: its last
-// words tell why.
-constexpr int kWorkerCouldNotRun = 2;
-constexpr int kWorkerRefusedProgram = 3;
-constexpr char kWorkerErrorMark[] = "ddp-doctor: error: ";
 
 std::vector<std::string> worker_command(const ScriptOptions& options, const std::string& strategy,
                                         const fs::path& folder) {
@@ -53,16 +50,16 @@ std::vector<std::string> worker_command(const ScriptOptions& options, const std:
   return command;
 }
 
-// The worker's own message, without what libraries wrote around it.
-std::string message_of(const RankExit& exit) {
-  const auto mark = exit.last_words.rfind(kWorkerErrorMark);
-  if (mark == std::string::npos) return exit.last_words;
-  return exit.last_words.substr(mark + sizeof kWorkerErrorMark - 1);
+bool has_record(const fs::path& folder, const RunInfo& run) {
+  return std::any_of(run.exits.begin(), run.exits.end(), [&](const RankExit& exit) {
+    return fs::exists(record_file(folder, exit.rank));
+  });
 }
 
-// A program that no rank could start, or a record that could not be written, is not a finding. A
-// rank that was killed, or one whose first pass failed while others' did not, is.
-void require_started(const RunInfo& run) {
+// Why the run is none: a program that no rank could start, a record that could not be written, a
+// worker that does not run. A rank that was killed, or one whose first pass failed while others'
+// did not, is a patient.
+std::optional<std::string> why_not_run(const fs::path& folder, const RunInfo& run) {
   const auto ended_with = [&](int code) {
     std::vector<const RankExit*> ranks;
     for (const auto& exit : run.exits) {
@@ -70,16 +67,28 @@ void require_started(const RunInfo& run) {
     }
     return ranks;
   };
-  const auto refused = ended_with(kWorkerRefusedProgram);
-  if (refused.size() == run.exits.size()) throw Error(refused.front()->last_words);
-  const bool killed = std::any_of(run.exits.begin(), run.exits.end(), [](const RankExit& exit) {
-    return exit.kind == RankExit::Kind::kSignaled;
-  });
-  const auto could_not = ended_with(kWorkerCouldNotRun);
-  if (refused.empty() && !killed && !could_not.empty()) throw Error(could_not.front()->last_words);
+  const auto count = [&](RankExit::Kind kind) {
+    return std::count_if(run.exits.begin(), run.exits.end(),
+                         [&](const RankExit& exit) { return exit.kind == kind; });
+  };
+  const auto refused = ended_with(worker_exit::kRefusedProgram);
+  const auto could_not = ended_with(worker_exit::kCouldNotRun);
+  const bool none_trained = !has_record(folder, run);
+  if (!refused.empty() && (none_trained || refused.size() == run.exits.size()))
+    return refused.front()->last_words;
+  if (refused.empty() && count(RankExit::Kind::kSignaled) == 0 && !could_not.empty())
+    return could_not.front()->last_words;
+  if (!none_trained) return {};
+  const RankExit& first = run.exits.front();
+  return fmt::format(
+      "rank {} ended before it could record anything ({} {}){}{}; run {} --version by hand to see "
+      "whether the "
+      "worker starts",
+      first.rank, name_of(first.kind), first.code, first.last_words.empty() ? "" : ": ",
+      first.last_words, script_probe().string());
 }
 
-RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& out,
+RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& folder,
                      Streams streams) {
   RunInfo run;
   run.index = index;
@@ -92,7 +101,6 @@ RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& ou
                   {"seed", std::to_string(options.seed)},
                   {"accumulate", std::to_string(options.accumulate)},
                   {"every", std::to_string(options.every)}};
-  const fs::path folder = out / fmt::format("{:02}-{}", index, run.strategy);
   fs::create_directory(folder);
   fs::permissions(folder, fs::perms::owner_all);
   save_run_info(folder, run);
@@ -118,7 +126,6 @@ RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& ou
   }
   try {
     run.exits = launch_ranks(launch);
-    for (auto& exit : run.exits) exit.last_words = message_of(exit);
   } catch (...) {
     clear();
     throw;
@@ -130,31 +137,37 @@ RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& ou
 
 }  // namespace
 
-const std::vector<std::string>& script_strategies() {
-  static const std::vector<std::string> kStrategies = {
-      "ddp", "ddp-find-unused", "ddp-static-graph", "bypass", "allreduce-each", "allreduce-flat"};
-  return kStrategies;
-}
-
 Report examine_script(const ScriptOptions& options, Streams streams) {
   require_torchscript(options.program);
   InterruptGuard interrupt;
   RunFolder folder(options.out);
   for (int index = 0; index < static_cast<int>(options.strategies.size()); ++index) {
-    require_started(run_strategy(options, index, folder.path(), streams));
+    const fs::path run_folder =
+        folder.path() /
+        fmt::format("{:02}-{}", index, options.strategies[static_cast<std::size_t>(index)]);
+    const RunInfo run = run_strategy(options, index, run_folder, streams);
+    // Beside the examined one, a strategy that cannot run is a column that says so.
+    if (const auto reason = why_not_run(run_folder, run); reason && index == 0)
+      throw Error(*reason);
     if (interrupt.requested()) throw Interrupted("interrupted; every rank was ended");
   }
   return read_examination(folder.path());
 }
 
 Report read_examination(const fs::path& folder) {
-  if (!fs::is_directory(folder))
+  if (!fs::is_directory(folder)) {
     throw Error(fmt::format("{}: no such folder; give one that `ddp-doctor run --out` wrote",
                             folder.string()));
+  }
   std::vector<RunReport> runs;
-  for (const auto& run : run_folders(folder)) {
-    runs.push_back(
-        report_run(Timeline::load(run, load_run_info(run)), static_cast<int>(runs.size())));
+  for (const auto& run_folder : run_folders(folder)) {
+    const RunInfo run = load_run_info(run_folder);
+    const auto reason = why_not_run(run_folder, run);
+    if (reason && !runs.empty()) {
+      runs.push_back(report_of_no_run(run, *reason));
+    } else {
+      runs.push_back(report_run(Timeline::load(run_folder, run), static_cast<int>(runs.size())));
+    }
   }
   return make_report(std::move(runs));
 }

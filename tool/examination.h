@@ -28,9 +28,6 @@ struct ScriptOptions {
   std::optional<std::filesystem::path> out;
 };
 
-// All strategies for TorchScript programs, in the order in which they are listed to users.
-const std::vector<std::string>& script_strategies();
-
 // Runs them all, one after another. Throws Error if the program cannot be run at all (with what the
 // ranks said), Interrupted on Ctrl-C. Progress goes to `streams.err` if it is a terminal.
 Report examine_script(const ScriptOptions& options, Streams streams);

@@ -7,20 +7,27 @@ namespace ddp_doctor {
 namespace {
 
 volatile sig_atomic_t requested_signal = 0;
+int guards = 0;
 
 void note(int signal) { requested_signal = signal; }
 
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
+  if (guards++ == 0) requested_signal = 0;
   struct sigaction action = {};
   action.sa_handler = note;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < std::size(kSignals); ++i)
-    sigaction(kSignals[i], &action, &before_[i]);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    // What was ignored stays so: nohup, background jobs of a shell.
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
+  --guards;
   for (std::size_t i = 0; i < std::size(kSignals); ++i)
     sigaction(kSignals[i], &before_[i], nullptr);
 }

@@ -15,6 +15,7 @@
 
 #include "lib/error.h"
 #include "lib/record/progress.h"
+#include "lib/record/worker.h"
 #include "lib/record/writer.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
@@ -42,14 +43,29 @@ std::int64_t wall_clock_ns() {
       .count();
 }
 
+// The rank's own message where it left one, otherwise the end of what it wrote.
 std::string last_words(const fs::path& log) {
-  constexpr std::streamoff kMost = 2000;
+  constexpr std::streamoff kSearched = 64 * 1024;
+  constexpr std::size_t kMost = 4000;
   std::ifstream in(log, std::ios::ate);
   const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
-  in.seekg(std::max<std::streamoff>(0, size - kMost));
+  in.seekg(std::max<std::streamoff>(0, size - kSearched));
   std::string text{std::istreambuf_iterator<char>(in), {}};
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
+  if (const auto mark = text.rfind(kErrorMark); mark != std::string::npos) {
+    return text.substr(mark + kErrorMark.size(), kMost);
+  }
+  return text.size() > kMost ? text.substr(text.size() - kMost) : text;
+}
+
+// waitpid() that a signal does not cut short: the child's pid when it has ended, 0 while it runs,
+// -1 if it is unknown.
+pid_t wait_for(pid_t pid, int options, int& status) {
+  pid_t got = 0;
+  do {
+    got = waitpid(pid, &status, options);
+  } while (got < 0 && errno == EINTR);
+  return got;
 }
 
 class Ranks {
@@ -70,7 +86,7 @@ class Ranks {
   bool reap() {
     for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
       int status = 0;
-      if (pids_[rank] != 0 && waitpid(pids_[rank], &status, WNOHANG) == pids_[rank])
+      if (pids_[rank] != 0 && wait_for(pids_[rank], WNOHANG, status) != 0)
         record_exit(rank, status);
     }
     return std::any_of(pids_.begin(), pids_.end(), [](pid_t pid) { return pid != 0; });
@@ -90,7 +106,7 @@ class Ranks {
       kill(-pids_[rank], SIGKILL);
       kill(pids_[rank], SIGKILL);
       int status = 0;
-      waitpid(pids_[rank], &status, 0);
+      wait_for(pids_[rank], 0, status);
       record_exit(rank, status);
       exits_[rank].kind = kind;
     }
@@ -164,7 +180,10 @@ class Ranks {
       exit.kind = RankExit::Kind::kExited;
       exit.code = WEXITSTATUS(status);
     }
-    exit.last_words = last_words(log_file(launch_.folder, static_cast<int>(rank)));
+    const Progress progress = read_progress(progress_file(launch_.folder, exit.rank));
+    exit.step = progress.step;
+    exit.phase = name_of(progress.phase);
+    exit.last_words = last_words(log_file(launch_.folder, exit.rank));
     pids_[rank] = 0;
   }
 
@@ -201,6 +220,8 @@ class Movement {
 
 std::vector<RankExit> launch_ranks(const Launch& launch) {
   InterruptGuard interrupt;
+  // Whoever started us may ignore it, and then no child's end could be told.
+  signal(SIGCHLD, SIG_DFL);
   Ranks ranks(launch);
   ranks.start();
   Movement movement(launch);
@@ -217,7 +238,9 @@ std::vector<RankExit> launch_ranks(const Launch& launch) {
       if (launch.on_progress) launch.on_progress(movement.step());
     }
     if (ranks.anyone_fell() && !fell_at) fell_at = now;
-    if (fell_at && now - *fell_at > kGrace) ranks.end_all(RankExit::Kind::kStopped);
+    // Whoever still moves goes on: without a synchronization to wait in, it may get to the end.
+    if (fell_at && now - std::max(*fell_at, moved_at) > kGrace)
+      ranks.end_all(RankExit::Kind::kStopped);
     if (now - moved_at > launch.stall_timeout) ranks.end_all(RankExit::Kind::kTimedOut);
     std::this_thread::sleep_for(kPollEvery);
   }

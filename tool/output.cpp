@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "lib/diagnose/rule.h"
@@ -15,20 +16,10 @@
 namespace ddp_doctor {
 namespace {
 
-// Milder than any finding: nothing fails.
-constexpr auto kNever = static_cast<Severity>(static_cast<int>(Severity::kError) + 1);
-
-Severity severity_of(const std::string& name) {
-  for (const Severity severity : {Severity::kAdvice, Severity::kWarning, Severity::kError}) {
-    if (name == name_of(severity)) return severity;
-  }
-  return kNever;
-}
-
 std::string render(const Report& report, const std::string& format, const TextStyle& style) {
   std::ostringstream out;
   if (format == "json") {
-    render_json(report, style.fail_on, out);
+    render_json(report, out);
   } else {
     render_text(report, style, out);
   }
@@ -36,10 +27,22 @@ std::string render(const Report& report, const std::string& format, const TextSt
 }
 
 std::string format_of(const std::filesystem::path& file) {
-  if (file.extension() == ".json") return "json";
-  if (file.extension() == ".txt") return "text";
-  throw Error(
-      fmt::format("--report {}: the suffix tells the format; use .json or .txt", file.string()));
+  return file.extension() == ".json" ? "json" : "text";
+}
+
+// Before anything runs, and before a file that was named by mistake is opened for writing.
+std::string known_suffix(const std::string& file) {
+  const auto suffix = std::filesystem::path(file).extension();
+  if (suffix == ".json" || suffix == ".txt") return {};
+  return fmt::format("{}: the suffix tells the format; use .json or .txt", file);
+}
+
+// The mildest severity that fails; nothing for "never".
+std::optional<Severity> severity_of(const std::string& name) {
+  for (const Severity severity : {Severity::kAdvice, Severity::kWarning, Severity::kError}) {
+    if (name == name_of(severity)) return severity;
+  }
+  return {};
 }
 
 bool want_color(const std::string& choice, const Streams& streams,
@@ -56,20 +59,35 @@ std::string known_rule(const std::string& code) {
              : fmt::format("{} is not a rule; `ddp-doctor rules` lists them", code);
 }
 
-void filter(std::vector<Finding>& findings, const OutputOptions& options) {
+void filter(Report& report, const OutputOptions& options) {
+  if (options.select.empty() && options.ignore.empty()) return;
   const auto names = [](const std::vector<std::string>& list, const Finding& finding) {
     return std::any_of(list.begin(), list.end(), [&](const auto& word) {
       return word == finding.rule || word == finding.name;
     });
   };
-  std::erase_if(findings, [&](const Finding& finding) {
-    return names(options.ignore, finding) ||
-           (!options.select.empty() && !names(options.select, finding));
+  select_findings(report, [&](const Finding& finding) {
+    return !names(options.ignore, finding) &&
+           (options.select.empty() || names(options.select, finding));
   });
-  for (auto& finding : findings) {
-    std::erase_if(finding.consequences,
-                  [&](const Finding& consequence) { return names(options.ignore, consequence); });
-  }
+}
+
+void write_file(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream out(file);
+  out << text;
+  out.flush();
+  if (!out)
+    throw Error(
+        fmt::format("--report {}: cannot be written; check the folder and the space on its disk",
+                    file.string()));
+}
+
+int exit_code_of(const Report& report, const std::optional<Severity>& fail_on) {
+  const bool fails =
+      fail_on && std::any_of(report.findings.begin(), report.findings.end(),
+                             [&](const Finding& finding) { return finding.severity >= *fail_on; });
+  if (fails) return exit_code::kSick;
+  return report.health() == Health::kInconclusive ? exit_code::kInconclusive : exit_code::kHealthy;
 }
 
 }  // namespace
@@ -80,6 +98,7 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
       ->capture_default_str();
   app.add_option("--report", options.reports,
                  "Write the report to FILE too (.json, .txt); repeatable")
+      ->check(known_suffix)
       ->allow_extra_args(false)
       ->type_name("FILE");
   app.add_option("--fail-on", options.fail_on, "Mildest severity that gives exit code 1")
@@ -102,33 +121,16 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
 }
 
 int deliver(Report report, const OutputOptions& options, Streams streams) {
-  filter(report.findings, options);
-  TextStyle style{false, severity_of(options.fail_on)};
-  for (const auto& file : options.reports) {
-    std::ofstream out(file);
-    out << render(report, format_of(file), style);
-    out.flush();
-    if (!out)
-      throw Error(
-          fmt::format("--report {}: cannot be written; check the folder and the space on its disk",
-                      file.string()));
-  }
-  style.color = want_color(options.color, streams, std::cout);
-  std::string text = render(report, options.format, style);
+  filter(report, options);
+  std::string text =
+      render(report, options.format, {want_color(options.color, streams, std::cout)});
   if (options.quiet && options.format == "text")
     text.erase(0, text.rfind('\n', text.size() - 2) + 1);
   streams.out << text << std::flush;
   if (!streams.out)
     throw Error("the report could not be written to standard output; is its disk full?");
-  switch (report.health(style.fail_on)) {
-    case Health::kHealthy:
-      return exit_code::kHealthy;
-    case Health::kSick:
-      return exit_code::kSick;
-    case Health::kInconclusive:
-      return exit_code::kInconclusive;
-  }
-  return exit_code::kInconclusive;
+  for (const auto& file : options.reports) write_file(file, render(report, format_of(file), {}));
+  return exit_code_of(report, severity_of(options.fail_on));
 }
 
 void add_environment_defaults(CLI::App& app) {

@@ -15,10 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path make_temporary() {
-  std::string pattern = (fs::temp_directory_path() / "ddp-doctor-XXXXXX").string();
+  const char* given = std::getenv("TMPDIR");
+  std::string pattern =
+      (fs::path(given != nullptr && *given != '\0' ? given : "/tmp") / "ddp-doctor-XXXXXX")
+          .string();
   if (mkdtemp(pattern.data()) == nullptr) {
     throw Error(
-        fmt::format("no temporary folder can be made as {}: {}; give another place with --out DIR",
+        fmt::format("no temporary folder can be made as {}: {}; set TMPDIR to a folder that can be "
+                    "written, or give --out DIR",
                     pattern, std::strerror(errno)));
   }
   return pattern;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <regex>
-#include <sstream>
 
 namespace ddp_doctor {
 namespace {
@@ -66,17 +64,6 @@ std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep&
 
 bool wrapper_expects_unused(const Timeline& timeline) {
   return timeline.flag("find_unused_parameters") || timeline.flag("static_graph");
-}
-
-std::vector<int> indices_in(const std::string& error) {
-  static const std::regex pattern(
-      "Parameter indices which did not receive grad for rank [0-9]+: ([0-9 ]+)");
-  std::smatch match;
-  std::vector<int> indices;
-  if (!std::regex_search(error, match, pattern)) return indices;
-  std::istringstream list(match[1]);
-  for (int index; list >> index;) indices.push_back(index);
-  return indices;
 }
 
 std::optional<int> parameter_at(const Timeline& timeline, int ddp_index) {

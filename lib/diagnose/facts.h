@@ -26,8 +26,6 @@ std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep&
 // The wrapper's options let a step finish although some parameters are unused.
 bool wrapper_expects_unused(const Timeline& timeline);
 
-// The indices that PyTorch's "did not receive grad" texts list, as the reducer counts parameters.
-std::vector<int> indices_in(const std::string& error);
 // The parameter with that index; nothing if there is none.
 std::optional<int> parameter_at(const Timeline& timeline, int ddp_index);
 

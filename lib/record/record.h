@@ -97,8 +97,8 @@ struct DdpField {
 struct Event {
   std::int64_t step = 0;     // the step under way
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
-  std::string kind;   // "error": the program raised; "setup": it could not start; "warning"; "end":
-                      // it finished
+  // "error": the program raised; "warning": something was not examined; "end": it finished
+  std::string kind;
   std::string phase;  // what the rank was doing: a name of progress.h
   std::string text;
 };

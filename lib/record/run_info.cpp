@@ -47,6 +47,8 @@ void save_run_info(const fs::path& folder, const RunInfo& run) {
                              {"kind", name_of(exit.kind)},
                              {"code", exit.code},
                              {"time_ns", exit.time_ns},
+                             {"step", exit.step},
+                             {"phase", exit.phase},
                              {"last_words", exit.last_words}});
   }
   const fs::path file = folder / "run.json";
@@ -91,7 +93,8 @@ RunInfo load_run_info(const fs::path& folder) {
     run.settings = json.at("settings").get<std::map<std::string, std::string>>();
     for (const auto& exit : json.at("exits")) {
       run.exits.push_back({exit.at("rank"), kind_from(exit.at("kind")), exit.at("code"),
-                           exit.at("time_ns"), exit.at("last_words")});
+                           exit.at("time_ns"), exit.at("step"), exit.at("phase"),
+                           exit.at("last_words")});
     }
     if (run.world_size < 1)
       throw Error(fmt::format("{}: world_size is {}", file.string(), run.world_size));

@@ -15,7 +15,10 @@ struct RankExit {
   enum class Kind { kUnknown, kExited, kSignaled, kTimedOut, kStopped } kind = Kind::kUnknown;
   int code = 0;              // exit status or signal number
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
-  std::string last_words;    // the end of what it wrote to stderr
+  // Where its progress map says that it was; step 0 if it did not get to the first one.
+  std::int64_t step = 0;
+  std::string phase;
+  std::string last_words;  // the end of what it wrote to stderr
 };
 
 // One run: what was started, by what strategy, and how its processes ended.

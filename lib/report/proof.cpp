@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/diagnose/facts.h"
 #include "lib/report/report.h"
@@ -11,7 +12,7 @@ namespace ddp_doctor {
 namespace {
 
 std::string price_of(const RunReport& run) {
-  return fmt::format("{} {:.3g} ms per step (median of {}, {:.3g} to {:.3g})", run.info.strategy,
+  return fmt::format("{:.3g} ms per step (median of {}, {:.3g} to {:.3g})",
                      run.step_time->median_ms, run.step_time->steps, run.step_time->low_ms,
                      run.step_time->high_ms);
 }
@@ -26,11 +27,29 @@ std::string comparison(const RunReport& best, const std::vector<const RunReport*
   if (others.empty()) return text;
   bool within_noise = false;
   for (const auto* other : others) {
-    text += " against " + price_of(*other);
+    text += " against " + other->info.strategy + " " + price_of(*other);
     within_noise = within_noise || overlap(*best.step_time, *other->step_time);
   }
   return fmt::format("; the cheaper here{}{}", within_noise ? ", though their ranges overlap" : "",
                      text);
+}
+
+// An unused parameter that another run shows in use at some step is not dead weight.
+std::string used_elsewhere(const RunReport& run, const Finding& finding) {
+  if (finding.rule != "DDP201") return {};
+  for (const auto& row : run.steps_table) {
+    for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
+      for (const auto& parameter : finding.parameters) {
+        const auto& unused = row.unused[rank];
+        const bool used = parameter.index &&
+                          std::find(unused.begin(), unused.end(), *parameter.index) == unused.end();
+        if (used)
+          return fmt::format("; there rank {} uses {} in step {}, so it is no dead weight", rank,
+                             parameter.name, row.step);
+      }
+    }
+  }
+  return {};
 }
 
 void prove(Report& report, Finding& finding) {
@@ -54,7 +73,12 @@ void prove(Report& report, Finding& finding) {
   if (!proof.cured) {
     proof.text = fmt::format("{} does not cure it here: {}", best.info.strategy, best.outcome);
   } else {
-    finding.prescription.strategy = best.info.strategy;
+    // The one not chosen stays an alternative: proofs may be attached again, to a filtered report.
+    auto& prescription = finding.prescription;
+    if (prescription.strategy != best.info.strategy) {
+      std::erase(prescription.alternatives, best.info.strategy);
+      prescription.alternatives.push_back(std::exchange(prescription.strategy, best.info.strategy));
+    }
     std::vector<const RunReport*> others;
     for (const auto* run : tried) {
       if (run != &best && run->clean() && run->step_time && best.step_time) others.push_back(run);
@@ -65,6 +89,7 @@ void prove(Report& report, Finding& finding) {
     if (std::none_of(best.steps_table.begin(), best.steps_table.end(), drifts))
       proof.text += ", drift exactly 0";
     if (best.step_time) proof.text += comparison(best, others);
+    proof.text += used_elsewhere(best, finding);
   }
   proof.text += ".";
   finding.proof = std::move(proof);

@@ -9,13 +9,12 @@ namespace ddp_doctor {
 
 struct TextStyle {
   bool color = false;
-  Severity fail_on = Severity::kWarning;
 };
 
 // For people. The verdict is the last line.
 void render_text(const Report& report, const TextStyle& style, std::ostream& out);
 
 // For programs: docs/report.schema.json. Numbers that JSON cannot hold (NaN, infinity) are strings.
-void render_json(const Report& report, Severity fail_on, std::ostream& out);
+void render_json(const Report& report, std::ostream& out);
 
 }  // namespace ddp_doctor

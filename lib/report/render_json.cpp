@@ -100,6 +100,7 @@ ordered_json to_json(const RunReport& run) {
                       {"steps_table", ordered_json::array()},
                       {"parameters", ordered_json::array()},
                       {"ddp", ddp_block(run.ddp)},
+                      {"checked", run.diagnosis.checked},
                       {"not_checked", ordered_json::array()},
                       {"notes", run.notes}};
   for (const auto& finding : run.diagnosis.findings) out["rules"].push_back(finding.rule);
@@ -134,14 +135,14 @@ ordered_json to_json(const RunReport& run) {
 
 }  // namespace
 
-void render_json(const Report& report, Severity fail_on, std::ostream& out) {
+void render_json(const Report& report, std::ostream& out) {
   ordered_json json = {
       {"schema_version", 1},
       {"tool", {{"name", "ddp-doctor"}, {"version", report.tool_version}}},
       {"environment", report.runs.front().environment},
       {"program", {{"path", report.program}, {"settings", report.runs.front().info.settings}}},
       {"world_size", report.world_size},
-      {"verdict", name_of(report.health(fail_on))},
+      {"verdict", name_of(report.health())},
       {"runs", ordered_json::array()},
       {"findings", ordered_json::array()}};
   for (const auto& run : report.runs) json["runs"].push_back(to_json(run));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lib/diagnose/facts.h"
+#include "lib/report/cells.h"
 #include "lib/report/render.h"
 #include "lib/report/table.h"
 
@@ -11,6 +12,13 @@ namespace ddp_doctor {
 namespace {
 
 constexpr std::size_t kWidth = 100;
+
+// Cut between words.
+std::string shortened(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  const std::size_t space = text.rfind(' ', most - 3);
+  return text.substr(0, space == std::string::npos ? most - 3 : space) + "...";
+}
 
 class TextReport {
  public:
@@ -30,61 +38,6 @@ class TextReport {
   }
 
  private:
-  // ---- small words
-  // ----------------------------------------------------------------------------------------------
-  static std::string figure(const std::optional<double>& value) {
-    return value ? fmt::format("{:.5f}", *value) : "-";
-  }
-
-  static std::string drift(const StepRow& row) {
-    if (row.drift)
-      return *row.drift == 0.0 && row.weights_differ ? "0 (bits differ)"
-             : *row.drift == 0.0                     ? "0"
-                                                     : fmt::format("{:.3e}", *row.drift);
-    if (!row.synced) return "-";
-    return row.weights_differ ? "> 0" : "0";
-  }
-
-  static std::string synced(const StepRow& row) {
-    return !row.synced ? "-" : *row.synced ? "yes" : "no";
-  }
-
-  // Up to four ranks one by one; more of them as a range, or as one figure where all are equal.
-  static std::string by_rank(const std::vector<std::optional<double>>& values) {
-    std::vector<double> known;
-    std::string text;
-    for (const auto& value : values) {
-      if (value) known.push_back(*value);
-      text += (text.empty() ? "[" : ", ") + figure(value);
-    }
-    if (values.size() <= 4 || known.empty()) return text + "]";
-    const auto [low, high] = std::minmax_element(known.begin(), known.end());
-    return *low == *high ? fmt::format("{:.5f} x {}", *low, known.size())
-                         : fmt::format("{:.5f} .. {:.5f}", *low, *high);
-  }
-
-  static std::string indices(const std::vector<int>& list) {
-    std::string text;
-    std::size_t shown = 0;
-    for (int index : list) {
-      if (++shown > 8) return text + fmt::format(" +{}", list.size() - 8);
-      text += (text.empty() ? "" : " ") + std::to_string(index);
-    }
-    return text.empty() ? "-" : text;
-  }
-
-  static std::string unused(const StepRow& row) {
-    const bool same = std::all_of(row.unused.begin(), row.unused.end(),
-                                  [&](const auto& list) { return list == row.unused.front(); });
-    if (same) return indices(row.unused.front());
-    std::string text;
-    for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
-      if (rank == 4 && row.unused.size() > 5) return text + " ...";
-      text += fmt::format("{}r{}: {}", rank == 0 ? "" : "  ", rank, indices(row.unused[rank]));
-    }
-    return text;
-  }
-
   std::string paint(const char* code, const std::string& text) const {
     return style_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
   }
@@ -176,17 +129,18 @@ class TextReport {
     }
     side_by_side("Table 1 - gradient norm per rank at optimizer.step", head,
                  [](auto& row, const StepRow* seen) {
-                   row.push_back(seen == nullptr ? "" : by_rank(seen->gradient_norm));
-                   row.push_back(seen == nullptr ? "" : synced(*seen));
+                   row.push_back(seen == nullptr ? "" : cells::by_rank(seen->gradient_norm));
+                   row.push_back(seen == nullptr ? "" : cells::synced(*seen));
                  });
   }
 
   void drift_table() {
     std::vector<std::string> head;
     for (const auto& run : report_.runs) head.push_back(run.info.strategy);
-    side_by_side(
-        "Table 2 - weight drift max|W_i - W_j| after each step", head,
-        [](auto& row, const StepRow* seen) { row.push_back(seen == nullptr ? "" : drift(*seen)); });
+    side_by_side("Table 2 - weight drift max|W_i - W_j| after each step", head,
+                 [](auto& row, const StepRow* seen) {
+                   row.push_back(seen == nullptr ? "" : cells::drift(*seen));
+                 });
   }
 
   void pipeline_table(const RunReport& run) {
@@ -202,11 +156,13 @@ class TextReport {
         continue;
       }
       const auto& row = rows[i];
-      table.add({std::to_string(row.step), by_rank(row.loss), synced(row), drift(row), unused(row),
+      table.add({std::to_string(row.step), cells::by_rank(row.loss), cells::synced(row),
+                 cells::drift(row), cells::unused(row),
                  row.milliseconds ? fmt::format("{:.3f}", *row.milliseconds) : "-"});
     }
     if (!run.completed)
-      table.add_note(std::to_string(run.steps_seen() + 1), run.outcome.substr(0, 160));
+      table.add_note(run.outcome_step > 0 ? std::to_string(run.outcome_step) : "-",
+                     shortened(run.outcome, 160));
     table.print(out_);
     unused_names(run);
     for (const auto& note : run.notes) wrapped("note: " + note, 0);
@@ -236,7 +192,7 @@ class TextReport {
       table.add({run.info.strategy, std::to_string(run.steps_seen()),
                  time ? fmt::format("{:.3f}", time->median_ms) : "-",
                  time ? fmt::format("{:.3f} .. {:.3f}", time->low_ms, time->high_ms) : "-",
-                 run.outcome.substr(0, 60)});
+                 shortened(run.outcome, 60)});
     }
     table.print(out_);
   }
@@ -297,32 +253,39 @@ class TextReport {
     }
   }
 
+  std::string verdict_reason(Health health) const {
+    const auto& run = report_.runs.front();
+    if (health == Health::kSick) {
+      const auto& first = report_.findings.front();
+      const std::size_t more = report_.findings.size() - 1;
+      return fmt::format("{} {}{}", first.rule, first.name,
+                         more > 0 ? fmt::format(" and {} more", more) : "");
+    }
+    if (health == Health::kInconclusive) {
+      if (run.completed || run.steps_table.empty()) return "no step was completed by every rank";
+      return fmt::format("the run was stopped in step {}, before its end", run.outcome_step);
+    }
+    if (report_.world_size == 1) return "one rank, nothing to compare across ranks";
+    return fmt::format("{} x {}{}", count_of(static_cast<std::size_t>(report_.world_size), "rank"),
+                       count_of(run.steps_table.size(), "step"),
+                       report_.bit_identical() ? ", replicas bit-identical" : "");
+  }
+
   void closing() {
     const auto& run = report_.runs.front();
     out_ << '\n';
-    if (run.probe_ms)
-      out_ << fmt::format(
-          "The examination itself cost {:.3f} ms per step, outside the times above.\n",
-          *run.probe_ms);
-    const Health health = report_.health(style_.fail_on);
-    std::string reason;
-    if (health == Health::kSick) {
-      const auto& first = report_.findings.front();
-      reason = fmt::format(": {} {}", first.rule, first.name);
-      if (report_.findings.size() > 1)
-        reason += fmt::format(" and {} more", report_.findings.size() - 1);
-    } else if (health == Health::kHealthy) {
-      reason = fmt::format(": {} x {}, replicas bit-identical",
-                           count_of(static_cast<std::size_t>(report_.world_size), "rank"),
-                           count_of(run.steps_table.size(), "step"));
-      if (report_.world_size == 1) reason = ": one rank, nothing to compare across ranks";
-    } else {
-      reason = ": no step was completed by every rank";
+    if (run.probe_ms) {
+      wrapped(fmt::format("The examination itself cost {:.3f} ms per step (digests and record), "
+                          "left out of the times above.",
+                          *run.probe_ms),
+              0);
     }
+    const Health health = report_.health();
     const char* color = health == Health::kHealthy ? "1;32"
                         : health == Health::kSick  ? "1;31"
                                                    : "1;33";
-    out_ << paint(color, fmt::format("Verdict: {}{}", name_of(health), reason)) << '\n';
+    out_ << paint(color, fmt::format("Verdict: {}: {}", name_of(health), verdict_reason(health)))
+         << '\n';
   }
 
   const Report& report_;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
+#include "lib/diagnose/causes.h"
 #include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/facts.h"
 #include "lib/report/proof.h"
@@ -102,6 +104,11 @@ const Finding* find(const std::vector<Finding>& findings, const char* rule) {
   return nullptr;
 }
 
+std::int64_t last_step_of(const RunReport& run) {
+  const auto* crash = find(run.diagnosis.findings, "DDP504");
+  return crash != nullptr && crash->first_step ? *crash->first_step : run.steps_seen() + 1;
+}
+
 std::string outcome_of(const RunReport& run) {
   if (const auto* crash = find(run.diagnosis.findings, "DDP504")) {
     const auto kind = crash->evidence.value("kind", "");
@@ -110,7 +117,7 @@ std::string outcome_of(const RunReport& run) {
     return fmt::format("{} in step {}{}: {}", how, crash->first_step.value_or(1),
                        phase.empty() ? "" : " (" + phase + ")", crash->evidence.value("error", ""));
   }
-  if (!run.completed) return "stopped before its end";
+  if (!run.completed) return fmt::format("stopped in step {}", run.outcome_step);
   std::string codes;
   for (const auto& finding : run.diagnosis.findings) {
     if (finding.severity == Severity::kAdvice) continue;
@@ -150,6 +157,13 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.tensors = timeline.tensors;
   report.notes = timeline.notes;
   report.mean_check = timeline.mean_check;
+  const auto every = timeline.run.settings.find("every");
+  if (every != timeline.run.settings.end() && every->second != "1") {
+    report.notes.push_back(
+        fmt::format("recorded: the first, the last and every step whose number {} divides; the "
+                    "others were not examined",
+                    every->second));
+  }
   for (int rank : all_ranks(timeline)) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
@@ -164,6 +178,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.probe_ms = probe_cost(timeline);
   report.completed = finished(timeline);
   report.diagnosis = diagnose(timeline, index);
+  if (!report.completed) report.outcome_step = last_step_of(report);
   report.outcome = outcome_of(report);
   return report;
 }
@@ -180,16 +195,46 @@ Report make_report(std::vector<RunReport> runs) {
   return report;
 }
 
-Health Report::health(Severity fail_on) const {
-  const bool sick = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
-    return finding.severity >= fail_on;
+Health Report::health() const {
+  const bool sick = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.severity >= Severity::kWarning;
   });
   if (sick) return Health::kSick;
-  const auto& rows = runs.front().steps_table;
-  // Without a step that every rank completed, silence says nothing.
-  const bool seen = std::any_of(rows.begin(), rows.end(),
+  const auto& examined = runs.front();
+  // Without a step that every rank completed, silence says nothing; before the end of the run, not
+  // enough.
+  const bool seen = std::any_of(examined.steps_table.begin(), examined.steps_table.end(),
                                 [](const StepRow& row) { return row.synced.has_value(); });
-  return seen ? Health::kHealthy : Health::kInconclusive;
+  return seen && examined.completed ? Health::kHealthy : Health::kInconclusive;
+}
+
+bool Report::bit_identical() const {
+  const auto& rows = runs.front().steps_table;
+  return std::all_of(rows.begin(), rows.end(), [](const StepRow& row) {
+    return row.synced.value_or(false) && !row.weights_differ;
+  });
+}
+
+RunReport report_of_no_run(const RunInfo& run, const std::string& reason) {
+  RunReport report;
+  report.info = run;
+  report.outcome = "could not run: " + reason.substr(0, reason.find('\n'));
+  return report;
+}
+
+void select_findings(Report& report, const std::function<bool(const Finding&)>& wanted) {
+  std::vector<Finding> all;
+  const std::function<void(std::vector<Finding>&)> flatten = [&](std::vector<Finding>& findings) {
+    for (auto& finding : findings) {
+      auto consequences = std::exchange(finding.consequences, {});
+      all.push_back(std::move(finding));
+      flatten(consequences);
+    }
+  };
+  flatten(report.findings);
+  std::erase_if(all, [&](const Finding& finding) { return !wanted(finding); });
+  report.findings = nest_consequences(std::move(all));
+  attach_proofs(report);
 }
 
 }  // namespace ddp_doctor

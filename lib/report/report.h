@@ -2,6 +2,7 @@
 // JSON) print it; nothing here does.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,7 +49,8 @@ struct RunReport {
   // One line: "clean", "raised in step 2 (forward): ...", "killed by SIGKILL in step 3", "timed out
   // in step 1".
   std::string outcome;
-  bool completed = false;  // every rank finished every step
+  std::int64_t outcome_step = 0;  // the step in which it ended, where it did not complete
+  bool completed = false;         // every rank finished every step
 
   // No finding at warning or above, and every rank finished.
   bool clean() const;
@@ -65,11 +67,20 @@ struct Report {
   std::vector<RunReport> runs;    // the first one is examined, the others stand beside it
   std::vector<Finding> findings;  // of the examined run, with proofs from the others
 
-  // `fail_on` is the mildest severity that makes a program sick.
-  Health health(Severity fail_on = Severity::kWarning) const;
+  // Sick with a finding at warning or above; inconclusive where nothing was found and the run did
+  // not get to its end.
+  Health health() const;
+  // Gradients and weights of the examined run were equal on every rank at every step recorded, bit
+  // for bit.
+  bool bit_identical() const;
 };
 
 RunReport report_run(const Timeline& timeline, int index);
+// A run that left nothing to look at, and why.
+RunReport report_of_no_run(const RunInfo& run, const std::string& reason);
+// Keeps the findings for which `wanted` is true; a consequence whose cause goes becomes a finding
+// of its own.
+void select_findings(Report& report, const std::function<bool(const Finding&)>& wanted);
 // Findings of the first run; proofs from the others.
 Report make_report(std::vector<RunReport> runs);
 

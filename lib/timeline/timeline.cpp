@@ -73,7 +73,11 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
     const auto dtype = dtype_from_name(tensor.dtype);
     std::vector<double> mean(static_cast<std::size_t>(tensor.numel), 0.0);
     for (const auto& [rank, reader] : readers) {
-      if (step.find(rank, id, Stage::kLocalGradient) == nullptr) continue;
+      if (step.find(rank, id, Stage::kLocalGradient) == nullptr) {
+        const auto* usage = step.usage(rank, id);
+        if (usage != nullptr && usage->used) return {};  // it had one, and it was not seen
+        continue;
+      }
       const auto local = to_doubles(reader.values(step.number, id, Stage::kLocalGradient), dtype);
       if (local.size() != mean.size()) return {};
       for (std::size_t i = 0; i < mean.size(); ++i)
@@ -199,6 +203,12 @@ Timeline Timeline::merge(RunInfo run, std::vector<RankRecord> records) {
 
   for (int rank = 0; rank < timeline.run.world_size; ++rank) {
     const auto* record = timeline.record(rank);
+    if (record != nullptr) {
+      for (const auto& event : record->events) {
+        if (event.kind == "warning")
+          timeline.notes.push_back(fmt::format("not examined: rank {}: {}", rank, event.text));
+      }
+    }
     if (record == nullptr) {
       timeline.notes.push_back(fmt::format("rank {} left no record", rank));
     } else if (const auto last = record->steps.empty() ? 0 : record->steps.back().step;

@@ -50,8 +50,8 @@ class TimelineStep {
   const Slots* slots(int rank, int tensor) const;
 };
 
-// The largest relative error of ||synchronized gradient - mean of the local ones|| over the
-// parameters whose values were kept, and where.
+// ||synchronized gradient - mean of the local ones|| / ||mean of the local ones||, over all
+// parameters and ranks together.
 struct MeanCheck {
   std::int64_t step = 0;
   double relative_error = 0.0;

@@ -6,11 +6,12 @@
 // around each forward, and, because the reducer is PyTorch's own, its gradients bit for bit and its
 // error texts. docs/ddp.md tells the order and why it matters.
 //
-//   auto group = ddp_doctor::make_gloo_process_group({.rank = rank, .world_size = 2, .file =
-//   "/tmp/rendezvous"}); ddp_doctor::DistributedDataParallel ddp(model, group);          // any
-//   torch::nn module, or a torch::jit::Module auto loss = ddp(input).pow(2).mean(); // the forward
-//   goes through the wrapper loss.backward();                                                //
-//   gradients are averaged here
+// clang-format off
+//   auto group = ddp_doctor::make_gloo_process_group({.rank = rank, .world_size = 2, .file = "/tmp/rendezvous"});
+//   ddp_doctor::DistributedDataParallel ddp(model, group);  // any torch::nn module, or a torch::jit::Module
+//   auto loss = ddp(input).pow(2).mean();                   // the forward goes through the wrapper
+//   loss.backward();                                        // gradients are averaged here
+// clang-format on
 //
 // Not thread-safe: one thread drives a wrapper, as in Python. Not supported: device_ids,
 // communication hooks, join().

@@ -22,8 +22,8 @@ int run(const WorkerOptions& options) {
   try {
     program.rehearse(options.rank, options.world_size);
   } catch (const Error& error) {
-    std::cerr << "ddp-doctor: error: " << error.what() << std::endl;
-    return worker_exit::kProgramRefused;
+    std::cerr << kErrorMark << error.what() << std::endl;
+    return worker_exit::kRefusedProgram;
   }
   torch::manual_seed(static_cast<std::uint64_t>(options.seed + options.rank));
   return train(program, options);
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   try {
     code = run(*options);
   } catch (const std::exception& error) {
-    std::cerr << "ddp-doctor: error: " << message_without_backtrace(error) << std::endl;
+    std::cerr << kErrorMark << message_without_backtrace(error) << std::endl;
     code = worker_exit::kCouldNotRun;
   }
   std::cout.flush();

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/record/worker.h"
+
 namespace ddp_doctor {
 
 struct WorkerOptions {
@@ -27,15 +29,6 @@ struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
 };
-
-// The exit codes that tool/examination.cpp knows.
-namespace worker_exit {
-inline constexpr int kFinished = 0;
-inline constexpr int kRaised =
-    1;  // the program or a collective raised during training: in the record
-inline constexpr int kCouldNotRun = 2;  // usage, environment, record: last line of stderr says why
-inline constexpr int kProgramRefused = 3;  // the program's own first pass failed: likewise
-}  // namespace worker_exit
 
 // Nothing where the process should end at once with `exit_code` (--version, --help, usage errors).
 std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code);

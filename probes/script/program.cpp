@@ -214,7 +214,7 @@ void Program::rehearse(int rank, int world_size) const {
     for (const auto& input : inputs_) given += " --input " + input.text;
     throw Error(fmt::format(
         "{}: {}() failed on its own, before anything was synchronized{}: {}\nMend the program{}.",
-        file_, method, given.empty() ? "" : ", with" + given, message_without_backtrace(error),
+        file_, method, given.empty() ? "" : ", with" + given, raised_line(error),
         given.empty() ? "" : ", or give inputs of the dtype and shape that it wants"));
   }
 }

@@ -1,13 +1,14 @@
+// clang-format off
 // A TorchScript training program: a module with exported methods, called by name.
 //
-//   forward(...)                                the model
-//   batch(rank, world_size, step)               forward's arguments, then whatever loss needs
-//   beside the output loss(output, ...)                           the loss training_step(rank,
-//   world_size, step)       in place of all three: yields the loss itself
+//   forward(...)                            the model
+//   batch(rank, world_size, step)           forward's arguments, then whatever loss needs beside the output
+//   loss(output, ...)                       the loss
+//   training_step(rank, world_size, step)   in place of all three: yields the loss itself
 //
-// Without batch(), inputs are random (--input). Without loss(), the loss is the mean of squares
-// over all floating-point outputs. `step` counts micro-batches from 1, so that with --accumulate no
-// batch comes twice.
+// Without batch(), inputs are random (--input). Without loss(), the loss is the mean of squares over all floating-point
+// outputs. `step` counts micro-batches from 1, so that with --accumulate no batch comes twice.
+// clang-format on
 #pragma once
 
 #include <torch/script.h>

@@ -148,22 +148,34 @@ bool Recorder::recorded(std::int64_t step) const {
   return step <= 1 || step == options_.steps || step % options_.every == 0;
 }
 
+// A tensor that cannot be read is said so once, and the training goes on without it.
 void Recorder::observe(const at::Tensor& tensor, int id, Stage stage, bool keep) {
-  const LocalTensor local(tensor);
-  step_.observations.push_back({id, stage, digest(local.view())});
-  if (keep) step_.values.push_back({id, stage, local.bytes()});
+  try {
+    const LocalTensor local(tensor);
+    step_.observations.push_back({id, stage, digest(local.view())});
+    if (keep) step_.values.push_back({id, stage, local.bytes()});
+  } catch (const std::exception& error) {
+    note_trouble(tensors_[static_cast<std::size_t>(id)].name +
+                 " cannot be examined: " + message_without_backtrace(error));
+  }
+}
+
+void Recorder::note_trouble(const std::string& text) {
+  if (troubles_.insert(text).second) pending_.push_back(text);
 }
 
 void Recorder::observe_state() {
-  const bool keep =
-      std::find(keep_weights_.begin(), keep_weights_.end(), step_.step) != keep_weights_.end();
+  const bool keep = std::binary_search(keep_weights_.begin(), keep_weights_.end(), step_.step);
   int id = 0;
   for (const auto& parameter : state_.parameters) observe(parameter, id++, Stage::kWeight, keep);
   for (const auto& parameter : frozen_) observe(parameter, id++, Stage::kWeight, keep);
   // Collected anew: a program may re-assign its buffers. One that has more or fewer of them now has
   // other ones.
   const auto buffers = buffers_of(module_);
-  if (buffers.size() + static_cast<std::size_t>(id) != tensors_.size()) return;
+  if (buffers.size() + static_cast<std::size_t>(id) != tensors_.size()) {
+    note_trouble("buffers are not examined any more: their number changed");
+    return;
+  }
   for (const auto& [name, buffer] : buffers) observe(buffer, id++, Stage::kBuffer, false);
 }
 
@@ -179,8 +191,10 @@ void Recorder::on_gradient(std::size_t parameter) noexcept {
                                   local.bytes()};
     }
     local_seen_[parameter] = 1;
-  } catch (const std::exception&) {
-    local_seen_[parameter] = 0;  // not observed; the training goes on
+  } catch (const std::exception& error) {
+    local_seen_[parameter] = 0;
+    note_trouble(state_.names[parameter] +
+                 ": its local gradient cannot be examined: " + message_without_backtrace(error));
   }
   probing_ += Clock::now() - begin;
 }
@@ -235,6 +249,7 @@ void Recorder::end_step(double loss, int backwards, int unsynchronized,
   step_.probe_ns = std::chrono::nanoseconds(probing_ + writing_ + (Clock::now() - ended)).count();
   const auto begin = Clock::now();
   writer_.write_step(step_);
+  for (const auto& text : std::exchange(pending_, {})) event("warning", text);
   writing_ = Clock::now() - begin;
 }
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,7 @@ class Recorder {
   void observe(const at::Tensor& tensor, int id, Stage stage, bool keep);
   void observe_state();
   void on_gradient(std::size_t parameter) noexcept;
+  void note_trouble(const std::string& text);
 
   const WorkerOptions& options_;
   torch::jit::Module module_;
@@ -63,6 +65,8 @@ class Recorder {
   std::vector<std::int64_t> keep_weights_;
   bool keep_gradients_ = false;
   StepRecord step_;
+  std::set<std::string> troubles_;            // what could not be examined, each once
+  std::vector<std::string> pending_;          // of these, the ones not yet in the record
   std::vector<Observation> local_gradients_;  // by parameter; overwritten by each micro-batch
   std::vector<KeptValues> local_values_;
   std::vector<char> local_seen_;

@@ -1,11 +1,15 @@
 #include "probes/script/strategy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "lib/error.h"
+#include "lib/record/worker.h"
 #include "probes/ddp/process_group.h"
 #include "probes/ddp/tensors.h"
 
@@ -122,6 +126,11 @@ class AllReduceFlat : public HandWritten {
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState module,
                                         const ProcessGroupPtr& process_group) {
+  const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
+                     std::end(kScriptStrategies);
+  if (!known)
+    throw Error(fmt::format("{} is not a strategy; there are {}", name,
+                            fmt::join(kScriptStrategies, ", ")));
   DistributedDataParallelOptions options;
   options.find_unused_parameters = name == "ddp-find-unused";
   options.static_graph = name == "ddp-static-graph";
@@ -130,9 +139,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState mod
   if (name == "bypass") return std::make_unique<Bypassed>(std::move(module), process_group);
   if (name == "allreduce-each")
     return std::make_unique<AllReduceEach>(std::move(module), process_group);
-  if (name == "allreduce-flat")
-    return std::make_unique<AllReduceFlat>(std::move(module), process_group);
-  throw Error(fmt::format("{} is not a strategy; `ddp-doctor run --help` lists them", name));
+  return std::make_unique<AllReduceFlat>(std::move(module), process_group);
 }
 
 }  // namespace ddp_doctor

@@ -22,4 +22,11 @@ inline std::string message_without_backtrace(const std::exception& error) {
   return text;
 }
 
+// The last line: below TorchScript's trace stands what was raised.
+inline std::string raised_line(const std::exception& error) {
+  const std::string text = message_without_backtrace(error);
+  return text.starts_with("The following operation failed") ? text.substr(text.rfind('\n') + 1)
+                                                            : text;
+}
+
 }  // namespace ddp_doctor

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "lib/error.h"
 #include "probes/ddp/process_group.h"
@@ -35,6 +36,8 @@ void drop_gradients(const std::vector<at::Tensor>& parameters) {
   for (auto parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
 
+constexpr std::chrono::seconds kLeaveWithin{2};
+
 class Trainer {
  public:
   Trainer(Program& program, const WorkerOptions& options)
@@ -45,16 +48,17 @@ class Trainer {
 
   int run() {
     connect();
-    recorder_.begin_training();
     try {
+      wrap();
+      recorder_.begin_training();
       for (std::int64_t step = 1; step <= options_.steps; ++step) train_step(step);
       recorder_.progress().enter(Phase::kFinished, options_.steps);
-      if (auto* reducer = strategy_->reducer()) recorder_.ddp_fields("runtime", *reducer);
+      write_ddp_fields("runtime");
       recorder_.event("end", "");
     } catch (const Error&) {
       throw;  // the record could not be written
     } catch (const std::exception& error) {
-      if (auto* reducer = strategy_->reducer()) recorder_.ddp_fields("runtime", *reducer);
+      write_ddp_fields("runtime");
       recorder_.event("error", message_without_backtrace(error));
       recorder_.close();
       return worker_exit::kRaised;
@@ -72,17 +76,25 @@ class Trainer {
           make_gloo_process_group({options_.rank, options_.world_size,
                                    (std::filesystem::path(options_.record) / "rendezvous").string(),
                                    options_.port, std::chrono::seconds(options_.timeout_s)});
-      strategy_ = make_strategy(options_.strategy, module_, group_);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
       throw Error(
-          fmt::format("rank {} could not join the other ranks: {}; check that all of them started "
-                      "(rank-*.log in the run's folder)",
+          fmt::format("rank {} could not join the other ranks: {}; give them more time with "
+                      "--timeout, or fewer ranks",
                       options_.rank, message_without_backtrace(error)));
     }
-    if (auto* reducer = strategy_->reducer()) recorder_.ddp_fields("construction", *reducer);
+  }
+
+  void wrap() {
+    strategy_ = make_strategy(options_.strategy, module_, group_);
+    write_ddp_fields("construction");
     optimizer_ = make_optimizer(options_, module_.parameters);
+  }
+
+  void write_ddp_fields(const char* moment) {
+    if (strategy_ != nullptr && strategy_->reducer() != nullptr)
+      recorder_.ddp_fields(moment, *strategy_->reducer());
   }
 
   void train_step(std::int64_t step) {
@@ -100,8 +112,9 @@ class Trainer {
     recorder_.before_optimizer();
     enter(Phase::kOptimizer, step);
     optimizer_->step();
-    recorder_.end_step(loss, static_cast<int>(options_.accumulate),
-                       static_cast<int>(options_.accumulate) - 1, strategy_->take_counts());
+    const int backwards = static_cast<int>(options_.accumulate);
+    recorder_.end_step(loss, backwards, strategy_->reducer() != nullptr ? backwards - 1 : 0,
+                       strategy_->take_counts());
   }
 
   double train_micro_batch(std::int64_t step, std::int64_t micro_batch) {
@@ -135,12 +148,17 @@ class Trainer {
     });
   }
 
-  // A rank that exits early would close connections that a slower one still reads from.
+  // A rank that exits early would close connections that a slower one still reads from. Seen in the
+  // progress maps, without a collective that could meet one of the program's; whoever has not
+  // finished soon is stuck, and will not.
   void leave_together() {
-    try {
-      all_reduce_sum(group_, at::zeros({1}));
-    } catch (const std::exception&) {
-      // A peer is gone; this rank has finished all the same.
+    const auto latest = std::chrono::steady_clock::now() + kLeaveWithin;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const auto file = progress_file(options_.record, rank);
+      while (read_progress(file).phase != Phase::kFinished &&
+             std::chrono::steady_clock::now() < latest) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
     }
   }
 
@@ -158,7 +176,8 @@ class Trainer {
 }  // namespace
 
 int train(Program& program, const WorkerOptions& options) {
-  return Trainer(program, options).run();
+  // Never destroyed: the process group of a rank that failed may wait for peers that are gone.
+  return (new Trainer(program, options))->run();
 }
 
 }  // namespace ddp_doctor

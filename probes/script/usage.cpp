@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <unordered_set>
+#include <utility>
 
 #include "probes/ddp/tensors.h"
 
@@ -21,10 +22,17 @@ struct UsageObserver::State {
   std::unordered_map<const Node*, std::size_t> by_node;
   std::vector<std::atomic<bool>> used;
   std::vector<std::atomic<bool>> reached;
-  std::atomic<bool> in_forward{false};
   std::vector<at::Tensor> outputs;  // of this step's forwards: their graph outlives the backward
 
   explicit State(std::size_t count) : used(count), reached(count) {}
+
+  void saw(const c10::IValue& value) {
+    if (value.isTensor()) {
+      saw(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) saw(tensor);
+    }
+  }
 
   void saw(const at::Tensor& tensor) {
     if (!tensor.defined()) return;
@@ -53,15 +61,11 @@ struct UsageObserver::State {
 
 namespace {
 
-// The one observer of this process that is watching a forward pass; RecordFunction callbacks are
-// plain functions.
-std::atomic<UsageObserver*> watching{nullptr};
-std::function<void(const c10::IValue&)> watcher;
-
-std::unique_ptr<at::ObserverContext> on_operation(const at::RecordFunction& operation) {
-  if (watching.load(std::memory_order_acquire) == nullptr) return nullptr;
-  for (const auto& input : operation.inputs()) watcher(input);
-  return nullptr;
+// Who is watching the forward pass of this thread: RecordFunction callbacks are plain functions.
+template <class State>
+State*& watching() {
+  thread_local State* state = nullptr;
+  return state;
 }
 
 }  // namespace
@@ -74,12 +78,12 @@ UsageObserver::UsageObserver(std::vector<at::Tensor> parameters,
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
     const auto& parameter = state_->parameters[i];
     auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
-    State* state = state_.get();
     accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-        [state, i](const torch::autograd::variable_list& outputs,
-                   const torch::autograd::variable_list& gradients) {
+        [weak = std::weak_ptr(state_), i](const torch::autograd::variable_list& outputs,
+                                          const torch::autograd::variable_list& gradients) {
+          const auto state = weak.lock();
           // The wrapper's pass-through node lets the hook fire without a gradient too.
-          if (!gradients.empty() && gradients.front().defined()) {
+          if (state != nullptr && !gradients.empty() && gradients.front().defined()) {
             state->used[i].store(true, std::memory_order_relaxed);
             state->on_gradient(i);
           }
@@ -89,21 +93,11 @@ UsageObserver::UsageObserver(std::vector<at::Tensor> parameters,
     state_->by_node[accumulator.get()] = i;
     state_->accumulators.push_back(std::move(accumulator));
   }
-  watcher = [state = state_.get()](const c10::IValue& value) {
-    if (!state->in_forward.load(std::memory_order_relaxed)) return;
-    if (value.isTensor()) {
-      state->saw(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) state->saw(tensor);
-    }
-  };
-  watching.store(this, std::memory_order_release);
-  at::addGlobalCallback(at::RecordFunctionCallback(&on_operation)
-                            .needsInputs(true)
-                            .scopes({at::RecordScope::FUNCTION}));
 }
 
-UsageObserver::~UsageObserver() { watching.store(nullptr, std::memory_order_release); }
+UsageObserver::~UsageObserver() {
+  if (operators_) at::removeCallback(*operators_);
+}
 
 void UsageObserver::begin_step() {
   for (auto& flag : state_->used) flag.store(false, std::memory_order_relaxed);
@@ -111,10 +105,21 @@ void UsageObserver::begin_step() {
   state_->outputs.clear();
 }
 
-void UsageObserver::begin_forward() { state_->in_forward.store(true, std::memory_order_relaxed); }
+void UsageObserver::begin_forward() {
+  watching<State>() = state_.get();
+  operators_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& operation) -> std::unique_ptr<at::ObserverContext> {
+            for (const auto& input : operation.inputs()) watching<State>()->saw(input);
+            return nullptr;
+          })
+          .needsInputs(true)
+          .scopes({at::RecordScope::FUNCTION}));
+}
 
 void UsageObserver::end_forward(const c10::IValue& output) {
-  state_->in_forward.store(false, std::memory_order_relaxed);
+  at::removeCallback(*std::exchange(operators_, std::nullopt));
+  watching<State>() = nullptr;
   for (auto& tensor : collect_tensors(output)) state_->outputs.push_back(std::move(tensor));
 }
 

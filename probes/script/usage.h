@@ -3,11 +3,13 @@
 // operator observer; nothing is changed.
 #pragma once
 
+#include <ATen/record_function.h>
 #include <torch/script.h>
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -36,7 +38,8 @@ class UsageObserver {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // shared with the hooks, which live as long as the parameters
+  std::shared_ptr<State> state_;  // the hooks, which live as long as the parameters, hold it weakly
+  std::optional<at::CallbackHandle> operators_;  // registered during a forward only
 };
 
 }  // namespace ddp_doctor

@@ -8,5 +8,5 @@ fi
 trap 'umount -l "$work/disk"; rm -rf "$work"' EXIT
 doctor 2 run "$EXAMPLES/orphan.pt" --strategies ddp-find-unused --steps 2000 --out "$work/disk/run"
 complained 'disk|full|space'
-doctor 0 report "$work/disk/run" --format json
-json 'len(runs["ddp-find-unused"]["steps_table"]) >= 1'
+doctor 3 report "$work/disk/run" --format json
+json 'r["verdict"] == "inconclusive" and len(runs["ddp-find-unused"]["steps_table"]) >= 1'

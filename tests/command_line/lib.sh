@@ -5,6 +5,8 @@ set -u
 : "${DDP_DOCTOR:?path of ddp-doctor}" "${EXAMPLES:?folder of the example programs}" "${FIXTURES:?folder of the programs that only tests need}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddp-doctor-test-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+export TMPDIR=$work/tmp
+mkdir "$TMPDIR"
 
 fail() {
   echo "FAILED: $*" >&2
@@ -23,13 +25,12 @@ doctor() {
   nothing_left
 }
 
-# No rank of this test's runs is alive.
+# No rank of this test's runs is alive, and no temporary folder stays.
 nothing_left() {
   local pids
-  pids=$(pgrep -f "script-probe.*($work|ddp-doctor-)" | while read -r pid; do
-    [ "$(ps -o ppid= -p "$pid" 2>/dev/null | tr -d ' ')" = 1 ] && echo "$pid"
-  done)
+  pids=$(pgrep -f "script-probe.*$work")
   [ -z "$pids" ] || fail "${last:-}: processes left: $pids"
+  [ -z "$(ls -A "$TMPDIR")" ] || fail "${last:-}: left in the temporary folder: $(ls "$TMPDIR")"
 }
 
 printed() { grep -qE -- "$1" "$work/out" || fail "$last: stdout has no line like: $1"; }

@@ -13,5 +13,25 @@ cmp -s "$work/out" "$work/first.json" || fail "$last: differs from what the run 
 doctor 1 report "$work/run" -q
 [ "$(cat "$work/out")" = "Verdict: sick: DDP201 unused-parameters" ] || fail "$last: more than the verdict"
 doctor 0 report "$work/run" -q --fail-on never
+[ "$(cat "$work/out")" = "Verdict: sick: DDP201 unused-parameters" ] || fail "$last: --fail-on changed the verdict"
+echo precious >"$work/r.doc"
 doctor 2 report "$work/run" --report "$work/r.doc"
 complained 'use .json or .txt'
+[ "$(cat "$work/r.doc")" = precious ] || fail "$last: touched a file that it refuses to write"
+doctor 2 report "$work/run" --report "$work/nowhere/r.json"
+complained 'cannot be written'
+
+# Consequences stand alone where their cause is left out; a healthy word is never put on a run that was not.
+doctor 1 report "$work/run" --ignore DDP201 --format json
+json 'first["rule"] == "DDP102" and {"DDP301", "DDP504"} <= set(found)'
+doctor 1 report "$work/run" --select DDP301 --format json
+json 'found == ["DDP301"]'
+doctor 0 report "$work/run" --select DDP207
+not_printed 'bit-identical'
+
+# A worker that does not start: said with its own words.
+mkdir -p "$work/broken/libexec/ddp-doctor"
+printf '#!/bin/sh\necho "error while loading shared libraries: libtorch_cpu.so" >&2\nexit 127\n' >"$work/broken/libexec/ddp-doctor/script-probe"
+chmod +x "$work/broken/libexec/ddp-doctor/script-probe"
+DDP_DOCTOR_HOME=$work/broken doctor 2 run "$EXAMPLES/orphan.pt" --strategies ddp
+complained 'exited 127\): error while loading shared libraries'

@@ -38,6 +38,40 @@ torch::jit::Module vector_loss() {
   return program;
 }
 
+// Rank 1 never leaves step 3.
+torch::jit::Module endless() {
+  ProgramBuilder builder;
+  auto program = builder.module("Endless");
+  program.register_module("head", builder.linear(4, 8));
+  program.define(R"(
+    def training_step(self, rank: int, world_size: int, step: int):
+        x = torch.ones([4]) * (rank + step)
+        while rank == 1 and step == 3 and bool(x.sum() > 0):
+            x = torch.ones([4])
+        return self.head.forward(x).mean()
+  )");
+  return program;
+}
+
+// `late` is left out where `condition`, a TorchScript expression of rank and step, is true.
+torch::jit::Module skips(const std::string& condition) {
+  ProgramBuilder builder;
+  auto program = builder.module("Skips");
+  program.register_module("head", builder.linear(4, 4));
+  program.register_module("late", builder.linear(4, 4));
+  program.define(R"(
+    def forward(self, x, skip: bool):
+        y = self.head.forward(x)
+        if not skip:
+            y = self.late.forward(y)
+        return y
+
+    def batch(self, rank: int, world_size: int, step: int):
+        return torch.sin(torch.arange(8) * 0.3 + rank + step).reshape([2, 4]), )" +
+                 condition + "\n");
+  return program;
+}
+
 torch::jit::Module all_frozen() {
   auto program = bare();
   for (at::Tensor parameter : program.parameters()) parameter.set_requires_grad(false);
@@ -63,6 +97,9 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(folder);
   bare().save((folder / "bare.pt").string());
   vector_loss().save((folder / "vector_loss.pt").string());
+  skips("step == 14").save((folder / "drops_layer.pt").string());
+  skips("rank == 1 and step == 5").save((folder / "one_rank_skips.pt").string());
+  endless().save((folder / "endless.pt").string());
   all_frozen().save((folder / "all_frozen.pt").string());
   save_tensors((folder / "tensors.pt").string());
   return 0;

@@ -111,7 +111,7 @@ TEST(RunInfo, SurvivesARoundTrip) {
   run.world_size = 3;
   run.steps_wanted = 9;
   run.settings = {{"lr", "0.1"}};
-  run.exits = {{1, RankExit::Kind::kSignaled, 9, 123, "last\nwords \xff"}};
+  run.exits = {{1, RankExit::Kind::kSignaled, 9, 123, 0, "", "last\nwords \xff"}};
   save_run_info(folder.path(), run);
   const RunInfo read = load_run_info(folder.path());
   EXPECT_EQ(read.index, 2);

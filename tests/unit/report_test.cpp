@@ -51,7 +51,7 @@ std::string text_of(const Report& report) {
 
 nlohmann::json json_of(const Report& report) {
   std::ostringstream out;
-  render_json(report, Severity::kWarning, out);
+  render_json(report, out);
   return nlohmann::json::parse(out.str());
 }
 
@@ -68,12 +68,43 @@ TEST(Report, IsInconclusiveWhereNoStepWasCompletedByAll) {
   EXPECT_EQ(report.health(), Health::kInconclusive);
 }
 
-TEST(Report, IsSickOnlyFromTheGivenSeverityOn) {
+TEST(Report, IsHealthyWithAdviceOnly) {
   RunBuilder run = named("ddp-find-unused");
   run.wrapper({{"find_unused_parameters", "1"}});
   const Report report = make_report({report_run(run.build(), 0)});
-  EXPECT_EQ(report.health(Severity::kWarning), Health::kHealthy);
-  EXPECT_EQ(report.health(Severity::kAdvice), Health::kSick);
+  EXPECT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(report.health(), Health::kHealthy);
+}
+
+TEST(Report, IsInconclusiveWhereARunWasStoppedWithoutAFinding) {
+  RunBuilder run = named("ddp");
+  run.record(0).events.clear();
+  const Report report = make_report({report_run(run.build(), 0)});
+  EXPECT_EQ(report.health(), Health::kInconclusive);
+  EXPECT_THAT(text_of(report),
+              HasSubstr("Verdict: inconclusive: the run was stopped in step 7, before its end\n"));
+}
+
+TEST(Report, PromotesConsequencesWhoseCauseIsIgnored) {
+  Report report = make_report({sick_run()});
+  select_findings(report, [](const Finding& finding) { return finding.rule != "DDP201"; });
+  ASSERT_EQ(report.findings.size(), 2u);
+  EXPECT_EQ(report.findings[0].rule, "DDP102");
+  EXPECT_EQ(report.health(), Health::kSick);
+
+  Report only = make_report({sick_run()});
+  select_findings(only, [](const Finding& finding) { return finding.rule == "DDP204"; });
+  EXPECT_TRUE(only.findings.empty());
+  EXPECT_FALSE(only.bit_identical());
+  EXPECT_THAT(text_of(only), Not(HasSubstr("bit-identical")));
+}
+
+TEST(Report, KeepsAStrategyThatCouldNotRunAsAColumn) {
+  RunInfo info;
+  info.strategy = "ddp-static-graph";
+  const Report report =
+      make_report({sick_run(), report_of_no_run(info, "no space left\non the disk")});
+  EXPECT_THAT(text_of(report), HasSubstr("could not run: no space left\n"));
 }
 
 TEST(Proof, PrescribesTheCheapestStrategyThatCures) {
@@ -88,8 +119,7 @@ TEST(Proof, PrescribesTheCheapestStrategyThatCures) {
     EXPECT_EQ(finding.prescription.strategy,
               static_is_cheaper ? "ddp-static-graph" : "ddp-find-unused");
     EXPECT_THAT(finding.proof->text,
-                HasSubstr(static_is_cheaper ? "ddp-static-graph 2 ms per step"
-                                            : "ddp-find-unused 1 ms per step"));
+                HasSubstr(static_is_cheaper ? ": 2 ms per step" : ": 1 ms per step"));
   }
 }
 

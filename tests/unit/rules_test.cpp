@@ -157,6 +157,18 @@ TEST(UnusedParameters, StayQuietWhereOneStepUsesThem) {
   EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP201")));
 }
 
+TEST(UnusedParameters, AreNamedFromTheErrorWhereTheStepWasNotRecorded) {
+  auto run = healthy();
+  const std::string text =
+      std::string(kUnfinished) + "\nParameter indices which did not receive grad for rank 0: 1\n";
+  run.raise(0, 7, text).raise(1, 7, text);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP201"));
+  EXPECT_EQ(findings[0].first_step, 6);
+  EXPECT_THAT(names(findings[0]), ElementsAre("head.weight"));
+  EXPECT_EQ(findings[0].prescription.strategy, "ddp-find-unused");
+}
+
 TEST(RankDependentGraph, ListsWhatEachRankLeftOut) {
   auto run = healthy();
   run.unused(0, 0).unused(1, 1).raise(0, 2, kUnfinished).raise(1, 2, kUnfinished);
@@ -173,6 +185,28 @@ TEST(RankDependentGraph, StaysQuietWhereGradientsAgreeAllTheSame) {
   run.each_step(
       [](int rank, StepRecord& step) { step.usages[static_cast<std::size_t>(rank)].used = false; });
   EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP202")));
+}
+
+TEST(RankDependentGraph, IsSeenInAStepThatOnlyOneSideCompleted) {
+  auto run = healthy();
+  run.unused(1, 0, 2, 2).raise(1, 3, kUnfinished);
+  run.raise(0, 2, "[../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:1234",
+            5);
+  run.record(0).events[0].phase = "backward";
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP202"));
+  EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_THAT(names(findings[0]), ElementsAre("orphan.weight"));
+  EXPECT_THAT(codes(findings[0].consequences), ElementsAre("DDP504"));
+}
+
+TEST(RankDependentGraph, StaysQuietWhereARankJustCrashes) {
+  RunBuilder run(2, {"a", "b"}, 4);
+  run.wrapper({{"find_unused_parameters", "1"}});
+  run.each_step(
+      [](int rank, StepRecord& step) { step.usages[static_cast<std::size_t>(rank)].used = false; });
+  run.raise(1, 4, "corrupt sample").raise(0, 4, "Connection closed by peer", 5);
+  EXPECT_THAT(codes(diagnose(run.build()).findings), ElementsAre("DDP504"));
 }
 
 TEST(NeedlessFindUnused, FiresWhereEverythingIsUsed) {
@@ -259,8 +293,8 @@ TEST(RankCrashed, BlamesTheFirstToFallNotThosePeersLost) {
 TEST(RankCrashed, NamesTheSignal) {
   auto run = healthy();
   run.record(1).events.clear();
-  run.info().exits = {{0, RankExit::Kind::kStopped, 9, 0, ""},
-                      {1, RankExit::Kind::kSignaled, 9, 0, ""}};
+  run.info().exits = {{0, RankExit::Kind::kStopped, 9, 0, 0, "", ""},
+                      {1, RankExit::Kind::kSignaled, 9, 0, 0, "", ""}};
   const auto findings = diagnose(run.build()).findings;
   ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
@@ -275,10 +309,25 @@ TEST(RankCrashed, QuotesTheLastLineOfATorchScriptTrace) {
   EXPECT_THAT(diagnose(run.build()).findings.at(0).message, HasSubstr("RuntimeError: bad sample"));
 }
 
+TEST(RankCrashed, BlamesTheSilentRankNotTheOneThatWaitedForIt) {
+  auto run = healthy();
+  run.raise(0, 2,
+            "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 3000ms for recv "
+            "operation to complete");
+  run.record(1).events.clear();
+  run.info().exits = {{0, RankExit::Kind::kExited, 1, 0, 0, "", ""},
+                      {1, RankExit::Kind::kStopped, 9, 0, 0, "", ""}};
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_THAT(findings[0].message,
+              HasSubstr("Rank 1 made no progress in step 2, while rank 0 waited"));
+}
+
 TEST(RankCrashed, StaysQuietWhereEveryRankFinished) {
   auto run = healthy();
-  run.info().exits = {{0, RankExit::Kind::kExited, 0, 0, ""},
-                      {1, RankExit::Kind::kExited, 0, 0, ""}};
+  run.info().exits = {{0, RankExit::Kind::kExited, 0, 0, 0, "", ""},
+                      {1, RankExit::Kind::kExited, 0, 0, 0, "", ""}};
   EXPECT_THAT(diagnose(run.build()).findings, IsEmpty());
 }
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "tool/command.h"
@@ -14,6 +16,9 @@ Action setup_explain(CLI::App& app) {
       ->type_name("CODE");
   return [code](Streams streams) {
     std::string wanted = *code;
+    for (auto& letter : wanted)
+      letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    if (wanted.starts_with("ddp")) wanted.replace(0, 3, "DDP");
     if (const Rule* rule = find_rule(wanted)) wanted = rule->code;
     for (const auto& page : rule_pages()) {
       if (page.code == wanted) {

@@ -1,7 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "lib/error.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iterator>
+#include <string_view>
+
+#include "lib/record/worker.h"
 #include "tool/command.h"
 #include "tool/examination.h"
 #include "tool/output.h"
@@ -18,20 +24,33 @@ struct RunOptions {
 // "all", or names of strategies, each once.
 std::vector<std::string> expand(const std::vector<std::string>& given) {
   std::vector<std::string> strategies;
+  const auto add = [&](std::string_view name) {
+    if (std::find(strategies.begin(), strategies.end(), name) == strategies.end())
+      strategies.emplace_back(name);
+  };
   for (const auto& name : given) {
-    const auto& add = name == "all" ? script_strategies() : std::vector<std::string>{name};
-    for (const auto& strategy : add) {
-      if (std::find(strategies.begin(), strategies.end(), strategy) == strategies.end())
-        strategies.push_back(strategy);
+    if (name != "all") {
+      add(name);
+    } else {
+      for (const auto strategy : kScriptStrategies) add(strategy);
     }
   }
   return strategies;
 }
 
 std::string known_strategy(const std::string& name) {
-  const auto& known = script_strategies();
-  if (name == "all" || std::find(known.begin(), known.end(), name) != known.end()) return {};
-  return fmt::format("{} is not a strategy; there are {} and all", name, fmt::join(known, ", "));
+  const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
+                     std::end(kScriptStrategies);
+  if (known || name == "all") return {};
+  return fmt::format("{} is not a strategy; there are {} and all", name,
+                     fmt::join(kScriptStrategies, ", "));
+}
+
+std::string positive_number(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() && *end == '\0' && value > 0 && std::isfinite(value)) return {};
+  return fmt::format("{} is not a positive number", text);
 }
 
 void add_script_flags(CLI::App& app, RunOptions& options) {
@@ -58,9 +77,7 @@ void add_script_flags(CLI::App& app, RunOptions& options) {
   app.add_option("--every", script.every, "Record every Nth step only (and the first and the last)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
       ->capture_default_str();
-  app.add_option("--lr", script.lr, "Learning rate")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--lr", script.lr, "Learning rate")->check(positive_number)->capture_default_str();
   app.add_option("--optimizer", script.optimizer)
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str();

@@ -9,6 +9,7 @@
 
 #include <map>
 
+#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -38,13 +39,12 @@ const char* reason_for(const Timeline& timeline, const TimelineStep& step, int t
 const char* sentence_for(const std::string& reason) {
   if (reason == kFrozen) return "requires_grad was switched off after wrapping";
   if (reason == kNeverCalled)
-    return "no operation of the forward pass read it: its module is never called";
+    return "never read by an operation of the forward pass, so the module was not called";
   if (reason == kDetached) {
-    return "the forward pass reads it, but what it computes does not reach the output (detached, "
-           "under no_grad, or dropped)";
+    return "read by the forward pass, but the result does not reach the output (detached, under "
+           "no_grad, or dropped)";
   }
-  return "its module is called and stands in the forward's output, but the loss leaves that output "
-         "out";
+  return "called, and in the output of forward, but the loss leaves that output out";
 }
 
 std::string cure_for(const std::string& reason) {
@@ -58,25 +58,87 @@ std::string cure_for(const std::string& reason) {
 
 struct Unused {
   std::set<int> tensors;
-  const TimelineStep* step = nullptr;  // the first one at which all of them are unused
-  std::size_t steps = 0;
+  std::int64_t first_step = 0;
+  std::size_t steps = 0;  // how many of those seen
+  const TimelineStep* step =
+      nullptr;           // where the reason can be read; null if that step was not recorded
+  bool dropped = false;  // earlier steps used them
 };
 
-// Parameters never used in any step seen; where there is none, those unused in the last step seen,
-// if the reducer stumbled over them.
+// Indices that the reducer lists on every rank; nothing if some rank does not raise that error.
+std::set<int> listed_on_every_rank(const Timeline& timeline) {
+  std::set<int> common;
+  for (int rank : all_ranks(timeline)) {
+    const Event* error = timeline.error(rank);
+    if (error == nullptr || error_kind(error->text) != "unfinished-reduction") return {};
+    const auto listed = indices_in(error->text);
+    std::set<int> here;
+    for (int index : listed) {
+      if (const auto id = parameter_at(timeline, index)) here.insert(*id);
+    }
+    if (rank == 0) common = here;
+    std::erase_if(common, [&](int id) { return !here.contains(id); });
+  }
+  return common;
+}
+
+// Parameters never used in any step seen; where there is none, those that the reducer stumbled
+// over.
 Unused find_unused(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
-  Unused never{unused_on_every_rank(timeline, *steps.front()), steps.front(), steps.size()};
+  Unused never{unused_on_every_rank(timeline, *steps.front()), steps.front()->number, steps.size(),
+               steps.front()};
   for (const auto* step : steps) {
     const auto here = unused_on_every_rank(timeline, *step);
     std::erase_if(never.tensors, [&](int id) { return !here.contains(id); });
   }
   if (!never.tensors.empty()) return never;
-  const Event* error = timeline.error(0);
-  const bool stumbled =
-      error != nullptr &&
-      error->text.find("Expected to have finished reduction") != std::string::npos;
-  if (stumbled) return {unused_on_every_rank(timeline, *steps.back()), steps.back(), 1};
-  return {};
+  const auto listed = listed_on_every_rank(timeline);
+  if (listed.empty()) return {};
+  const std::int64_t number = std::max<std::int64_t>(timeline.error(0)->step - 1, 1);
+  const auto* step = timeline.step(number);
+  return {listed, number, 1, step != nullptr && step->complete() ? step : nullptr, true};
+}
+
+void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
+  std::map<std::string, std::vector<FindingParameter>> by_reason;
+  for (int id : found.tensors) {
+    const char* reason =
+        found.step != nullptr ? reason_for(timeline, *found.step, id) : kNeverCalled;
+    by_reason[reason].push_back(parameter_of(timeline, id));
+  }
+  const std::string when =
+      found.dropped ? fmt::format(" in step {}, although earlier steps gave one", found.first_step)
+                    : "";
+  for (const auto& [reason, parameters] : by_reason) {
+    for (const auto& parameter : parameters)
+      finding.evidence["reasons"][reason].push_back(parameter.name);
+    finding.message +=
+        fmt::format("{}{} got no gradient on any rank{}: {}.", finding.message.empty() ? "" : " ",
+                    list_of(parameters), when, sentence_for(reason));
+    if (!found.dropped) {
+      finding.prescription.text +=
+          fmt::format("{}{}", finding.prescription.text.empty() ? "" : " ", cure_for(reason));
+    }
+  }
+}
+
+void prescribe(const Unused& found, Finding& finding) {
+  auto& cure = finding.prescription;
+  if (found.dropped) {
+    cure = {"Let every step take the same path, or wrap with find_unused_parameters=True.",
+            "ddp-find-unused"};
+  } else if (finding.evidence["reasons"].contains(kNotInLoss)) {
+    // static_graph does not survive an output that forward returns and the loss leaves out
+    // (pytorch#97030).
+    cure.text += " If it must stay: find_unused_parameters=True.";
+    cure.strategy = "ddp-find-unused";
+  } else {
+    cure.text +=
+        " If it must stay: static_graph=True where the used set never changes, otherwise "
+        "find_unused_parameters=True.";
+    cure.strategy = "ddp-static-graph";
+    cure.alternatives = {"ddp-find-unused"};
+  }
 }
 
 Verdict check(const Timeline& timeline) {
@@ -84,57 +146,30 @@ Verdict check(const Timeline& timeline) {
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   // Where the reducer found that a static graph changed, the unused set is DDP206's to tell.
   const Event* error = timeline.error(0);
-  if (error != nullptr && error->text.find("training graph has changed") != std::string::npos) {
-    return std::vector<Finding>{};
-  }
+  if (error != nullptr && error_kind(error->text) == "static-graph") return std::vector<Finding>{};
   const Unused found = find_unused(timeline, steps);
   if (found.tensors.empty()) return std::vector<Finding>{};
 
-  const bool through_wrapper = found.step->ranks.front()->forwards_through_wrapper > 0;
-  const bool harmful =
-      timeline.has_wrapper() && through_wrapper && !wrapper_expects_unused(timeline);
-
-  std::map<std::string, std::vector<FindingParameter>> by_reason;
-  for (int id : found.tensors)
-    by_reason[reason_for(timeline, *found.step, id)].push_back(parameter_of(timeline, id));
-
+  const bool through_wrapper =
+      timeline.has_wrapper() && steps.front()->ranks.front()->forwards_through_wrapper > 0;
+  const bool harmful = through_wrapper && !wrapper_expects_unused(timeline);
   Finding finding = finding_of(kUnusedParameters);
   finding.severity = harmful ? Severity::kError : Severity::kAdvice;
   finding.ranks = all_ranks(timeline);
-  finding.first_step = found.step->number;
+  finding.first_step = found.first_step;
   finding.parameters = parameters_of(timeline, found.tensors);
   finding.evidence["parameters_unused"] = found.tensors.size();
   finding.evidence["parameters"] = timeline.trainable().size();
   finding.evidence["steps_unused"] = found.steps;
   finding.evidence["steps_seen"] = steps.size();
-  for (const auto& [reason, parameters] : by_reason) {
-    auto& names = finding.evidence["reasons"][reason];
-    std::string advice;
-    for (const auto& parameter : parameters) names.push_back(parameter.name);
-    finding.message +=
-        fmt::format("{}{} got no gradient on any rank: {}.", finding.message.empty() ? "" : " ",
-                    list_of(parameters), sentence_for(reason));
-    finding.prescription.text +=
-        fmt::format("{}{}", finding.prescription.text.empty() ? "" : " ", cure_for(reason));
-  }
+  describe(timeline, found, finding);
   if (harmful) {
+    prescribe(found, finding);
     finding.message +=
-        " Their bucket never became ready, so no gradient of the step was averaged and the "
-        "optimizer "
-        "stepped on local ones; PyTorch says so only at the next forward.";
-    // static_graph does not survive an output that forward returns and the loss leaves out
-    // (pytorch#97030).
-    if (by_reason.contains(kNotInLoss)) {
-      finding.prescription.text += " If it must stay: find_unused_parameters=True.";
-      finding.prescription.strategy = "ddp-find-unused";
-    } else {
-      finding.prescription.text +=
-          " If it must stay: static_graph=True where the used set never changes, otherwise "
-          "find_unused_parameters=True.";
-      finding.prescription.strategy = "ddp-static-graph";
-      finding.prescription.alternatives = {"ddp-find-unused"};
-    }
-  } else if (timeline.has_wrapper() && through_wrapper) {
+        " The bucket never became ready, so no gradient of the step was averaged and the optimizer "
+        "stepped on "
+        "local ones; PyTorch says so only at the next forward.";
+  } else if (through_wrapper) {
     finding.message +=
         " The wrapper was told to expect this: training is right, the parameters only cost memory "
         "and traffic.";

@@ -2,59 +2,120 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
+#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/record/progress.h"
 
 namespace ddp_doctor {
 namespace {
 
-// find_unused_parameters averages zeros from the ranks without a gradient, so does a hand-written
-// all-reduce that fills them in: wherever gradients agree and nobody died, the difference in graphs
-// did no harm.
-bool did_harm(const Timeline& timeline, const TimelineStep& step) {
-  if (!differing(timeline, step, Stage::kGradient).empty()) return true;
-  for (int rank : all_ranks(timeline)) {
-    if (timeline.error(rank) != nullptr) return true;
+struct Dependence {
+  std::optional<std::int64_t> first_step;
+  std::size_t steps = 0;
+  std::set<int> parameters;
+  std::map<int, std::set<int>> unused_by_rank;  // in the first such step
+
+  void seen(std::int64_t step, std::map<int, std::set<int>> unused) {
+    ++steps;
+    for (const auto& [rank, ids] : unused) parameters.insert(ids.begin(), ids.end());
+    if (first_step) return;
+    first_step = step;
+    unused_by_rank = std::move(unused);
   }
-  return false;
+};
+
+// Steps that every rank completed, with gradients that differ. Where they agree all the same
+// (find_unused_parameters, a hand-written all-reduce that fills in zeros) the difference in graphs
+// did no harm.
+void compare_complete(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                      Dependence& dependence) {
+  for (const auto* step : steps) {
+    const auto everywhere = unused_on_every_rank(timeline, *step);
+    std::map<int, std::set<int>> by_rank;
+    bool any = false;
+    for (int rank : all_ranks(timeline)) {
+      auto ids = unused(timeline, *step, rank);
+      std::erase_if(ids, [&](int id) { return everywhere.contains(id); });
+      any = any || !ids.empty();
+      by_rank[rank] = std::move(ids);
+    }
+    if (any && !differing(timeline, *step, Stage::kGradient).empty())
+      dependence.seen(step->number, std::move(by_rank));
+  }
+}
+
+// Where `rank` came to its end without completing `step`: waiting for gradients of the others?
+bool waited_in(const Timeline& timeline, int rank, std::int64_t step) {
+  const char* phase = name_of(timeline.has_wrapper() ? Phase::kBackward : Phase::kCollective);
+  if (const Event* error = timeline.error(rank)) {
+    const auto kind = error_kind(error->text);
+    return error->step == step && error->phase == phase &&
+           (kind == "peer-lost" || kind == "stuck-collective");
+  }
+  return std::any_of(
+      timeline.run.exits.begin(), timeline.run.exits.end(), [&](const RankExit& exit) {
+        return exit.rank == rank && exit.step == step && exit.phase == phase &&
+               (exit.kind == RankExit::Kind::kStopped || exit.kind == RankExit::Kind::kTimedOut);
+      });
+}
+
+// A step that some ranks completed with parameters unused, while all others waited in it: those had
+// their gradients, and had begun to exchange them.
+void compare_split(const Timeline& timeline, Dependence& dependence) {
+  for (const auto& step : timeline.steps) {
+    if (step.number == 0 || step.complete()) continue;
+    std::map<int, std::set<int>> by_rank;
+    bool left_out = false;
+    for (int rank : all_ranks(timeline)) {
+      if (step.ranks[static_cast<std::size_t>(rank)] != nullptr) {
+        by_rank[rank] = unused(timeline, step, rank);
+        left_out = left_out || !by_rank[rank].empty();
+      } else if (waited_in(timeline, rank, step.number)) {
+        by_rank[rank] = {};
+      } else {
+        return;
+      }
+    }
+    if (left_out) dependence.seen(step.number, std::move(by_rank));
+    return;
+  }
 }
 
 Verdict check(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Dependence dependence;
+  compare_complete(timeline, steps, dependence);
+  if (!wrapper_expects_unused(timeline)) compare_split(timeline, dependence);
+  if (!dependence.first_step) {
+    if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+    return std::vector<Finding>{};
+  }
 
   Finding finding = finding_of(kRankDependentGraph);
-  std::set<int> parameters;
-  std::size_t dependent = 0;
-  for (const auto* step : steps) {
-    std::set<int> somewhere;
-    for (int rank : all_ranks(timeline)) somewhere.merge(unused(timeline, *step, rank));
-    const auto everywhere = unused_on_every_rank(timeline, *step);
-    std::erase_if(somewhere, [&](int id) { return everywhere.contains(id); });
-    if (somewhere.empty() || !did_harm(timeline, *step)) continue;
-    ++dependent;
-    parameters.insert(somewhere.begin(), somewhere.end());
-    if (finding.first_step) continue;
-    finding.first_step = step->number;
-    for (int rank : all_ranks(timeline)) {
-      auto& names = finding.evidence["unused_by_rank"][std::to_string(rank)];
-      names = nlohmann::ordered_json::array();
-      for (int id : unused(timeline, *step, rank)) names.push_back(parameter_of(timeline, id).name);
-    }
-  }
-  if (dependent == 0) return std::vector<Finding>{};
+  finding.first_step = dependence.first_step;
   finding.ranks = all_ranks(timeline);
-  finding.parameters = parameters_of(timeline, parameters);
-  finding.evidence["steps_dependent"] = dependent;
+  finding.parameters = parameters_of(timeline, dependence.parameters);
+  finding.evidence["steps_dependent"] = dependence.steps;
   finding.evidence["steps_seen"] = steps.size();
+  for (const auto& [rank, ids] : dependence.unused_by_rank) {
+    auto& names = finding.evidence["unused_by_rank"][std::to_string(rank)];
+    names = nlohmann::ordered_json::array();
+    for (int id : ids) names.push_back(parameter_of(timeline, id).name);
+  }
   finding.message = fmt::format(
-      "{} got a gradient on some ranks and not on others in the same step ({} of {}): the "
-      "path through the model depends on the rank or on its data.",
-      list_of(finding.parameters), dependent, count_of(steps.size(), "step"));
+      "{} got a gradient on some ranks and not on others in the same step (first in step {}): the "
+      "path "
+      "through the model depends on the rank or on its data.",
+      list_of(finding.parameters), *finding.first_step);
   finding.prescription = {
       "Let every rank take the same path, or wrap with find_unused_parameters=True: the ranks "
-      "without a gradient then contribute zeros to the mean.",
+      "without a "
+      "gradient then contribute zeros to the mean.",
       "ddp-find-unused"};
   return std::vector{finding};
 }

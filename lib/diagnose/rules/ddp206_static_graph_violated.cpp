@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -37,23 +38,49 @@ void compare_steps(const Timeline& timeline, const std::vector<const TimelineSte
   }
 }
 
-// What the reducer raised. One text is for parameters that it had found unused in the first
-// iteration, the other lists those that now got no gradient.
+// What the reducer raised. One text, in the backward itself, is for parameters that it had found
+// unused in the first iteration; the other comes one forward late and lists those that got no
+// gradient.
 void read_error(const Timeline& timeline, const TimelineStep& first, int rank,
                 Violation& violation) {
   const Event* error = timeline.error(rank);
-  if (error == nullptr || error->text.find("training graph has changed") == std::string::npos)
-    return;
-  violation.seen(rank, error->step);
-  violation.error = error->text.substr(0, error->text.find('\n'));
+  if (error == nullptr || error_kind(error->text) != "static-graph") return;
+  violation.error = telling_line(error->text);
+  const auto indices = indices_in(error->text);
+  const bool late = error->text.find("Expected to have finished reduction") != std::string::npos;
+  violation.seen(rank, late ? std::max<std::int64_t>(error->step - 1, 1) : error->step);
   if (!violation.parameters.empty()) return;
-  if (error->text.find("unused in first iteration, but then got used") != std::string::npos) {
-    violation.parameters = unused(timeline, first, rank);
-  } else {
-    for (int index : indices_in(error->text)) {
-      if (const auto id = parameter_at(timeline, index)) violation.parameters.insert(*id);
-    }
+  if (!late) violation.parameters = unused(timeline, first, rank);
+  for (int index : indices) {
+    if (const auto id = parameter_at(timeline, index)) violation.parameters.insert(*id);
   }
+}
+
+// The reducer also objects to an output of forward that the loss leaves out: its parameters never
+// change their use.
+bool only_left_out(const TimelineStep& first,
+                   const std::set<int>& parameters) {
+  return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [&](int id) {
+    const auto* usage = first.usage(0, id);
+    return usage != nullptr && !usage->used && usage->in_output;
+  });
+}
+
+std::string message_for(const Timeline& timeline, const TimelineStep& first,
+                        const Violation& violation) {
+  if (violation.parameters.empty()) {
+    return "static_graph=True, but the reducer found that the graph differs from that of the first "
+           "iteration.";
+  }
+  const std::string names = list_of(parameters_of(timeline, violation.parameters));
+  if (only_left_out(first, violation.parameters)) {
+    return fmt::format(
+        "static_graph=True does not survive an output of forward that the loss leaves out: {} "
+        "stand behind one.",
+        names);
+  }
+  return fmt::format("static_graph=True, but the use of {} changed after the first iteration.",
+                     names);
 }
 
 Verdict check(const Timeline& timeline) {
@@ -74,13 +101,7 @@ Verdict check(const Timeline& timeline) {
   finding.parameters = parameters_of(timeline, violation.parameters);
   finding.evidence["steps_seen"] = steps.size();
   if (!violation.error.empty()) finding.evidence["error"] = violation.error;
-  finding.message =
-      violation.parameters.empty()
-          ? "static_graph=True, but the reducer found that the graph differs from that of the "
-            "first "
-            "iteration (an output of forward that is not in the loss has this effect too)."
-          : fmt::format("static_graph=True, but the use of {} changed after the first iteration.",
-                        list_of(finding.parameters));
+  finding.message = message_for(timeline, *steps.front(), violation);
   finding.prescription = {
       "Drop static_graph=True and use find_unused_parameters=True, or make every step use the same "
       "parameters.",

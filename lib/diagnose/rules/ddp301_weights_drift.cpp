@@ -26,6 +26,10 @@ Verdict check(const Timeline& timeline) {
       if (step->weight_drift) finding.evidence["first_max_abs_difference"] = *step->weight_drift;
     }
     if (step->weight_drift) finding.evidence["last_max_abs_difference"] = *step->weight_drift;
+    if (!step->drifting.empty()) {
+      finding.evidence["last_most_apart"] =
+          parameter_of(timeline, step->drifting.front().tensor).name;
+    }
   }
   if (apart == 0) return std::vector<Finding>{};
   const bool all = parameters.size() == timeline.trainable().size();

@@ -1,0 +1,21 @@
+// What error texts say: PyTorch's wording is the same from 1.13 to 2.15.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddp_doctor {
+
+// "unfinished-reduction", "static-graph", "marked-twice": the reducer's own; "stuck-collective":
+// waited in vain; "peer-lost": another rank went first; "exception": anything else.
+std::string error_kind(const std::string& text);
+
+// The part that tells what happened, in one line: TorchScript and Python put it last, after the
+// trace.
+std::string telling_line(const std::string& text);
+
+// The indices in "Parameter indices which did not receive grad for rank R: 0 1", as the reducer
+// counts parameters.
+std::vector<int> indices_in(const std::string& text);
+
+}  // namespace ddp_doctor

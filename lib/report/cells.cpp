@@ -1,0 +1,60 @@
+#include "lib/report/cells.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ddp_doctor::cells {
+namespace {
+
+std::string figure(const std::optional<double>& value) {
+  return value ? fmt::format("{:.5f}", *value) : "-";
+}
+
+std::string indices(const std::vector<int>& list) {
+  std::string text;
+  std::size_t shown = 0;
+  for (int index : list) {
+    if (++shown > 8) return text + fmt::format(" +{}", list.size() - 8);
+    text += (text.empty() ? "" : " ") + std::to_string(index);
+  }
+  return text.empty() ? "-" : text;
+}
+
+}  // namespace
+
+std::string drift(const StepRow& row) {
+  if (row.drift && *row.drift != 0.0) return fmt::format("{:.3e}", *row.drift);
+  if (row.drift) return row.weights_differ ? "0 (bits differ)" : "0";
+  if (!row.synced) return "-";
+  return row.weights_differ ? "> 0" : "0";
+}
+
+std::string synced(const StepRow& row) { return !row.synced ? "-" : *row.synced ? "yes" : "no"; }
+
+std::string by_rank(const std::vector<std::optional<double>>& values) {
+  std::vector<double> known;
+  std::string text;
+  for (const auto& value : values) {
+    if (value) known.push_back(*value);
+    text += (text.empty() ? "[" : ", ") + figure(value);
+  }
+  if (values.size() <= 4 || known.empty()) return text + "]";
+  const auto [low, high] = std::minmax_element(known.begin(), known.end());
+  return *low == *high ? fmt::format("{:.5f} x {}", *low, known.size())
+                       : fmt::format("{:.5f} .. {:.5f}", *low, *high);
+}
+
+std::string unused(const StepRow& row) {
+  const bool same = std::all_of(row.unused.begin(), row.unused.end(),
+                                [&](const auto& list) { return list == row.unused.front(); });
+  if (same) return indices(row.unused.front());
+  std::string text;
+  for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
+    if (rank == 4 && row.unused.size() > 5) return text + " ...";
+    text += fmt::format("{}r{}: {}", rank == 0 ? "" : "  ", rank, indices(row.unused[rank]));
+  }
+  return text;
+}
+
+}  // namespace ddp_doctor::cells
