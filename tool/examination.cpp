@@ -51,9 +51,10 @@ std::vector<std::string> worker_command(const ScriptOptions& options, const std:
 }
 
 bool has_record(const fs::path& folder, const RunInfo& run) {
-  return std::any_of(run.exits.begin(), run.exits.end(), [&](const RankExit& exit) {
-    return fs::exists(record_file(folder, exit.rank));
-  });
+  for (int rank = 0; rank < run.world_size; ++rank) {
+    if (fs::exists(record_file(folder, rank))) return true;
+  }
+  return false;
 }
 
 // Why the run is none: a program that no rank could start, a record that could not be written, a
@@ -79,6 +80,7 @@ std::optional<std::string> why_not_run(const fs::path& folder, const RunInfo& ru
   if (refused.empty() && count(RankExit::Kind::kSignaled) == 0 && !could_not.empty())
     return could_not.front()->last_words;
   if (!none_trained) return {};
+  if (run.exits.empty()) return "it was ended before any rank could record anything; run it again";
   const RankExit& first = run.exits.front();
   return fmt::format(
       "rank {} ended before it could record anything ({} {}){}{}; run {} --version by hand to see "

@@ -21,8 +21,10 @@ InterruptGuard::InterruptGuard() {
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     sigaction(kSignals[i], nullptr, &before_[i]);
-    // What was ignored stays so: nohup, background jobs of a shell.
-    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    // nohup's wish is respected. SIGINT is not asked: shells have their background jobs ignore it,
+    // and `kill -INT` means it.
+    const bool ignored = kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+    if (!ignored) sigaction(kSignals[i], &action, nullptr);
   }
 }
 

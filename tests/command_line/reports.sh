@@ -26,7 +26,7 @@ doctor 1 report "$work/run" --ignore DDP201 --format json
 json 'first["rule"] == "DDP102" and {"DDP301", "DDP504"} <= set(found)'
 doctor 1 report "$work/run" --select DDP301 --format json
 json 'found == ["DDP301"]'
-doctor 0 report "$work/run" --select DDP207
+doctor 3 report "$work/run" --select DDP207
 not_printed 'bit-identical'
 
 # A worker that does not start: said with its own words.
