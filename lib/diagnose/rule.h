@@ -43,6 +43,7 @@ extern const Rule kStaticGraphViolated;    // DDP206
 extern const Rule kStaticGraphApplicable;  // DDP207
 extern const Rule kWeightsDrift;           // DDP301
 extern const Rule kInitialWeightsDiffer;   // DDP302
+extern const Rule kNonfiniteGradient;      // DDP402
 extern const Rule kRankCrashed;            // DDP504
 
 }  // namespace ddp_doctor

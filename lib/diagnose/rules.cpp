@@ -9,7 +9,7 @@ std::span<const Rule> all_rules() {
   static const std::array kRules = {
       kWrapperBypassed,      kGradientsOutOfSync,  kUnusedParameters,      kRankDependentGraph,
       kNeedlessFindUnused,   kStaticGraphViolated, kStaticGraphApplicable, kWeightsDrift,
-      kInitialWeightsDiffer, kRankCrashed,
+      kInitialWeightsDiffer, kNonfiniteGradient,   kRankCrashed,
   };
   return kRules;
 }

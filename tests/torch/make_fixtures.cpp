@@ -53,6 +53,21 @@ torch::jit::Module endless() {
   return program;
 }
 
+// Rank 1 meets NaN in step 4.
+torch::jit::Module nan_on_rank_one() {
+  ProgramBuilder builder;
+  auto program = builder.module("NanOnRankOne");
+  program.register_module("head", builder.linear(4, 4));
+  program.define(R"(
+    def training_step(self, rank: int, world_size: int, step: int):
+        x = torch.ones([2, 4]) * (rank + step)
+        if rank == 1 and step == 4:
+            x = x / 0.0 - x / 0.0
+        return self.head.forward(x).pow(2).mean()
+  )");
+  return program;
+}
+
 // `late` is left out where `condition`, a TorchScript expression of rank and step, is true.
 torch::jit::Module skips(const std::string& condition) {
   ProgramBuilder builder;
@@ -99,6 +114,7 @@ int main(int argc, char** argv) {
   vector_loss().save((folder / "vector_loss.pt").string());
   skips("step == 14").save((folder / "drops_layer.pt").string());
   skips("rank == 1 and step == 5").save((folder / "one_rank_skips.pt").string());
+  nan_on_rank_one().save((folder / "nan_on_rank_one.pt").string());
   endless().save((folder / "endless.pt").string());
   all_frozen().save((folder / "all_frozen.pt").string());
   save_tensors((folder / "tensors.pt").string());

@@ -278,6 +278,27 @@ TEST(InitialWeightsDiffer, ExplainsTheDriftThatFollows) {
   EXPECT_THAT(codes(findings[0].consequences), ElementsAre("DDP301"));
 }
 
+TEST(NonfiniteGradient, NamesTheRankWhereItBegan) {
+  auto run = healthy();
+  const auto spoil = [&](int rank, int step, int tensor, Stage stage) {
+    for (auto& seen : run.step(rank, step).observations) {
+      if (seen.tensor == tensor && seen.stage == stage) seen.digest.nonfinite = 1;
+    }
+  };
+  spoil(1, 2, 1, Stage::kLocalGradient);
+  EXPECT_THAT(diagnose(RunBuilder(run).build()).findings, IsEmpty())
+      << "a scaler would skip this step";
+  for (int rank : {0, 1}) {
+    spoil(rank, 2, 1, Stage::kGradient);
+    spoil(rank, 2, 1, Stage::kWeight);
+  }
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP402"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_THAT(names(findings[0]), ElementsAre("head.weight"));
+}
+
 TEST(RankCrashed, BlamesTheFirstToFallNotThosePeersLost) {
   auto run = healthy();
   run.raise(0, 2, "[../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:1234",

@@ -58,8 +58,7 @@ void read_error(const Timeline& timeline, const TimelineStep& first, int rank,
 
 // The reducer also objects to an output of forward that the loss leaves out: its parameters never
 // change their use.
-bool only_left_out(const TimelineStep& first,
-                   const std::set<int>& parameters) {
+bool only_left_out(const TimelineStep& first, const std::set<int>& parameters) {
   return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [&](int id) {
     const auto* usage = first.usage(0, id);
     return usage != nullptr && !usage->used && usage->in_output;

@@ -1,0 +1,83 @@
+// DDP402: NaN or Inf in a gradient, where it first appeared, before the reduction spread it to
+// every rank.
+//
+// A gradient scaler meets infinite gradients as a matter of course and skips those steps: only one
+// that reached the weights is reported.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+struct Origin {
+  std::vector<int> ranks;
+  std::set<int> parameters;
+  std::int64_t elements = 0;
+};
+
+Origin nonfinite(const Timeline& timeline, const TimelineStep& step, Stage stage) {
+  Origin origin;
+  for (int rank : all_ranks(timeline)) {
+    bool here = false;
+    for (int id : timeline.trainable()) {
+      const auto* seen = step.find(rank, id, stage);
+      if (seen == nullptr || seen->digest.nonfinite == 0) continue;
+      here = true;
+      origin.parameters.insert(id);
+      origin.elements += seen->digest.nonfinite;
+    }
+    if (here) origin.ranks.push_back(rank);
+  }
+  return origin;
+}
+
+Verdict check(const Timeline& timeline) {
+  const auto has_gradients = [](const TimelineStep& step) { return step.number > 0; };
+  if (std::none_of(timeline.steps.begin(), timeline.steps.end(), has_gradients))
+    return Undecidable{"no step was recorded"};
+  const bool reached_weights =
+      std::any_of(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& step) {
+        return step.number > 0 && !nonfinite(timeline, step, Stage::kWeight).ranks.empty();
+      });
+  if (!reached_weights) return std::vector<Finding>{};
+
+  for (const auto& step : timeline.steps) {
+    if (step.number == 0) continue;
+    Origin origin = nonfinite(timeline, step, Stage::kLocalGradient);
+    const bool local = !origin.ranks.empty();
+    if (!local) origin = nonfinite(timeline, step, Stage::kGradient);
+    if (origin.ranks.empty()) continue;
+
+    Finding finding = finding_of(kNonfiniteGradient);
+    finding.ranks = origin.ranks;
+    finding.first_step = step.number;
+    finding.parameters = parameters_of(timeline, origin.parameters);
+    finding.evidence["nonfinite_elements"] = origin.elements;
+    finding.evidence["before_reduction"] = local;
+    finding.message = fmt::format(
+        "The {} of {} got NaN or Inf in step {} on {}{}, and the weights took it over.",
+        local ? "local gradient" : "synchronized gradient", list_of(finding.parameters),
+        step.number, ranks_of(origin.ranks),
+        local && origin.ranks.size() < step.ranks.size() ? "; averaging spread it to every rank"
+                                                         : "");
+    finding.prescription = {
+        "Look at this rank's batch and loss in that step (empty batch, division by zero, log of "
+        "zero, overflow in "
+        "half precision); torch.autograd.set_detect_anomaly(True) names the operation.",
+        ""};
+    return std::vector{finding};
+  }
+  return std::vector<Finding>{};
+}
+
+}  // namespace
+
+const Rule kNonfiniteGradient = {"DDP402", "nonfinite-gradient", Severity::kError,
+                                 "NaN or Inf in a gradient reached the weights", check};
+
+}  // namespace ddp_doctor
