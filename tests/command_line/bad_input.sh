@@ -11,7 +11,7 @@ for i in $(seq 20); do
   doctor 2 run "$work/cut.pt" --strategies ddp; complained 'cut.pt: is damaged or not a TorchScript program'
 done
 
-python3 -c 'import pickle, sys; pickle.dump({"a": 1}, open(sys.argv[1], "wb"))' "$work/pickle.pt"
+"$python" -c 'import pickle, sys; pickle.dump({"a": 1}, open(sys.argv[1], "wb"))' "$work/pickle.pt"
 doctor 2 run "$work/pickle.pt"; complained 'pickle.pt: a Python pickle'
 doctor 2 run "$FIXTURES/tensors.pt"; complained 'tensors.pt: holds tensors \(torch.save\), not a TorchScript program'
 doctor 2 run "$EXAMPLES/orphan.pt" --optimizer lion; complained 'optimizer'

@@ -9,7 +9,7 @@ json 'len(runs["ddp"]["steps_table"]) == 2'
 doctor_pid=$!
 last="ddp-doctor run gpt.pt (rank 1 killed)"
 for _ in $(seq 600); do
-  steps=$(python3 - "$work/run/00-ddp/rank-00001.sqlite" <<'PY' 2>/dev/null
+  steps=$("$python" - "$work/run/00-ddp/rank-00001.sqlite" <<'PY' 2>/dev/null
 import sqlite3, sys
 print(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True).execute("select max(step) from step").fetchone()[0] or 0)
 PY

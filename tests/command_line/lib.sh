@@ -2,6 +2,8 @@
 #   DDP_DOCTOR=bin/ddp-doctor EXAMPLES=examples FIXTURES=tests/fixtures bash NAME.sh
 # and fails with the command that failed and what it printed.
 set -u
+# The one that scripts/setup equips, whatever else stands first on PATH.
+python=/usr/bin/python3
 : "${DDP_DOCTOR:?path of ddp-doctor}" "${EXAMPLES:?folder of the example programs}" "${FIXTURES:?folder of the programs that only tests need}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddp-doctor-test-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -41,7 +43,7 @@ complained() { said "$1"; ! grep -q "frame #" "$work/err" || fail "$last: a back
 
 # json EXPRESSION: a Python expression over the report r in $work/out that must be true.
 json() {
-  python3 - "$work/out" "$1" <<'PY' || fail "$last: not true of the report: $1"
+  "$python" - "$work/out" "$1" <<'PY' || fail "$last: not true of the report: $1"
 import json, sys
 r = json.load(open(sys.argv[1]))
 runs = {run["strategy"]: run for run in r["runs"]}

@@ -1,6 +1,6 @@
 # --master-port: works where the port is free, says so where it is not.
 . "$(dirname "$0")/lib.sh"
-python3 - "$work/port" <<'PY' &
+"$python" - "$work/port" <<'PY' &
 import socket, sys, time
 s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen()
 open(sys.argv[1], "w").write(str(s.getsockname()[1]))

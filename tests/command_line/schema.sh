@@ -4,7 +4,7 @@ schema=$(dirname "$0")/../../docs/report.schema.json
 for program in orphan curriculum conditional rank_crash; do
   timeout 120 "$DDP_DOCTOR" run "$EXAMPLES/$program.pt" --strategies all --steps 4 --timeout 5 --format json >"$work/out" 2>"$work/err"
   last="ddp-doctor run $program.pt"
-  python3 - "$schema" "$work/out" <<'PY' || fail "$last: the report does not satisfy the schema"
+  "$python" - "$schema" "$work/out" <<'PY' || fail "$last: the report does not satisfy the schema"
 import json, sys, jsonschema
 schema, report = (json.load(open(name)) for name in sys.argv[1:])
 jsonschema.Draft7Validator.check_schema(schema)
