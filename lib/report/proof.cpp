@@ -30,8 +30,9 @@ std::string comparison(const RunReport& best, const std::vector<const RunReport*
     text += " against " + other->info.strategy + " " + price_of(*other);
     within_noise = within_noise || overlap(*best.step_time, *other->step_time);
   }
-  return fmt::format("; the cheaper here{}{}", within_noise ? ", though their ranges overlap" : "",
-                     text);
+  return fmt::format(
+      "; the cheaper here{}{}",
+      within_noise ? ", though their ranges overlap (more --steps tell them apart)" : "", text);
 }
 
 // An unused parameter that another run shows in use at some step is not dead weight.
