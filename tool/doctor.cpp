@@ -25,6 +25,17 @@ constexpr char kFooter[] =
     "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
     "Every flag has a default in the environment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
 
+// CLI11 says "A subcommand is required" of a misspelt one.
+std::string unknown_command(const std::vector<std::string>& args) {
+  if (args.empty() || args.front().starts_with('-')) return {};
+  std::string known;
+  for (const auto& command : kCommands) {
+    if (args.front() == command.name) return {};
+    known += (known.empty() ? "" : ", ") + std::string(command.name);
+  }
+  return fmt::format("{} is not a command; there are {}", args.front(), known);
+}
+
 int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams streams) {
   if (error.get_exit_code() == 0) {  // --help, --version
     app.exit(error, streams.out, streams.err);
@@ -40,6 +51,11 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
 }  // namespace
 
 int run_doctor(std::vector<std::string> args, Streams streams) {
+  if (const auto problem = unknown_command(args); !problem.empty()) {
+    streams.err << fmt::format(
+        "ddp-doctor: error: {}\nRun `ddp-doctor --help` for what it takes.\n", problem);
+    return exit_code::kCouldNotRun;
+  }
   CLI::App app("Tells whether data-parallel training really synchronizes, and if not, why.",
                "ddp-doctor");
   app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
