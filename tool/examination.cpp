@@ -84,8 +84,7 @@ std::optional<std::string> why_not_run(const fs::path& folder, const RunInfo& ru
   const RankExit& first = run.exits.front();
   return fmt::format(
       "rank {} ended before it could record anything ({} {}){}{}; run {} --version by hand to see "
-      "whether the "
-      "worker starts",
+      "whether the worker starts",
       first.rank, name_of(first.kind), first.code, first.last_words.empty() ? "" : ": ",
       first.last_words, script_probe().string());
 }
