@@ -5,14 +5,23 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "tool/doctor.h"
 
 namespace ddp_doctor {
 
-using Action = std::function<int(Streams)>;
+// What a command is called with, beyond its flags.
+struct Call {
+  Streams streams;
+  // The words after the first "--" of `run`, which are not ours to read; nothing without a "--".
+  std::optional<std::vector<std::string>> words;
+};
+
+using Action = std::function<int(const Call&)>;
 
 struct Command {
   const char* name;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "lib/error.h"
 #include "lib/version.h"
@@ -24,6 +25,16 @@ constexpr Command kCommands[] = {
 constexpr char kFooter[] =
     "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
     "Every flag has a default in the environment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
+
+// A program's own words are never parsed as flags of ours.
+std::optional<std::vector<std::string>> split_words(std::vector<std::string>& args) {
+  if (args.empty() || args.front() != "run") return {};
+  const auto dashes = std::find(args.begin(), args.end(), "--");
+  if (dashes == args.end()) return {};
+  std::vector<std::string> words(dashes + 1, args.end());
+  args.erase(dashes, args.end());
+  return words;
+}
 
 // CLI11 says "A subcommand is required" of a misspelt one.
 std::string unknown_command(const std::vector<std::string>& args) {
@@ -61,6 +72,7 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
   app.require_subcommand(1);
   app.footer(kFooter);
+  Call call{streams, split_words(args)};
   Action action;
   for (const auto& command : kCommands) {
     auto* sub = app.add_subcommand(command.name, command.summary);
@@ -69,7 +81,7 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes a vector from its end
     app.parse(args);
-    return action(streams);
+    return action(call);
   } catch (const CLI::ParseError& error) {
     return parse_failure(app, error, streams);
   } catch (const Interrupted& error) {

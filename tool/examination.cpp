@@ -10,11 +10,11 @@
 #include "lib/record/run_info.h"
 #include "lib/record/worker.h"
 #include "lib/record/writer.h"
+#include "tool/as_is.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
 #include "tool/launch.h"
 #include "tool/paths.h"
-#include "tool/program_file.h"
 #include "tool/run_folder.h"
 
 namespace ddp_doctor {
@@ -48,6 +48,23 @@ std::vector<std::string> worker_command(const ScriptOptions& options, const std:
   for (const auto& input : options.inputs) command.insert(command.end(), {"--input", input});
   command.insert(command.end(), {"--", fs::absolute(options.program).string()});
   return command;
+}
+
+// torchrun's environment, with one thread per rank unless the user said otherwise.
+std::vector<Program> programs_of(const ScriptOptions& options, const std::string& strategy,
+                                 const fs::path& folder) {
+  const auto command = worker_command(options, strategy, folder);
+  Environment environment = own_environment();
+  environment.try_emplace("OMP_NUM_THREADS", "1");
+  environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(options.world_size);
+  environment["MASTER_ADDR"] = "127.0.0.1";
+  environment["MASTER_PORT"] = std::to_string(options.port);
+  std::vector<Program> programs;
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+    programs.push_back({command, environment, rank, ""});
+  }
+  return programs;
 }
 
 bool has_record(const fs::path& folder, const RunInfo& run) {
@@ -110,23 +127,20 @@ RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& fo
   const auto clear = [&] {
     if (terminal) streams.err << "\r\x1b[K" << std::flush;
   };
-  Launch launch{
-      worker_command(options, run.strategy, folder),
-      options.world_size,
-      options.port,
-      folder,
-      // Ranks time out by themselves first, and say in what; this is for those that cannot.
-      std::chrono::seconds(options.timeout_s + 10),
-      {}};
+  Launch start;
+  start.programs = programs_of(options, run.strategy, folder);
+  start.folder = folder;
+  // Ranks time out by themselves first, and say in what; this is for those that cannot.
+  start.stall_timeout = std::chrono::seconds(options.timeout_s + 10);
   if (terminal) {
-    launch.on_progress = [&](std::int64_t step) {
+    start.on_progress = [&](std::int64_t step) {
       streams.err << fmt::format("\r\x1b[K{} ({} of {}): step {} of {}", run.strategy, index + 1,
                                  options.strategies.size(), step, options.steps)
                   << std::flush;
     };
   }
   try {
-    run.exits = launch_ranks(launch);
+    run.exits = launch(start).exits;
   } catch (...) {
     clear();
     throw;
@@ -139,7 +153,6 @@ RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& fo
 }  // namespace
 
 Report examine_script(const ScriptOptions& options, Streams streams) {
-  require_torchscript(options.program);
   InterruptGuard interrupt;
   RunFolder folder(options.out);
   for (int index = 0; index < static_cast<int>(options.strategies.size()); ++index) {
@@ -163,6 +176,10 @@ Report read_examination(const fs::path& folder) {
   std::vector<RunReport> runs;
   for (const auto& run_folder : run_folders(folder)) {
     const RunInfo run = load_run_info(run_folder);
+    if (run.strategy == kAsIs) {
+      runs.push_back(report_as_is(run_folder, run, static_cast<int>(runs.size())));
+      continue;
+    }
     const auto reason = why_not_run(run_folder, run);
     if (reason && !runs.empty()) {
       runs.push_back(report_of_no_run(run, *reason));

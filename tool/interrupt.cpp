@@ -34,6 +34,6 @@ InterruptGuard::~InterruptGuard() {
     sigaction(kSignals[i], &before_[i], nullptr);
 }
 
-bool InterruptGuard::requested() const { return requested_signal != 0; }
+int InterruptGuard::signal() const { return requested_signal; }
 
 }  // namespace ddp_doctor

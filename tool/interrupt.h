@@ -12,7 +12,8 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  bool requested() const;
+  bool requested() const { return signal() != 0; }
+  int signal() const;  // the latest one, 0 before the first
 
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};

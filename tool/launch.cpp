@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,16 +10,21 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <map>
-#include <thread>
+#include <memory>
+#include <set>
 
 #include "lib/error.h"
 #include "lib/record/progress.h"
+#include "lib/record/reader.h"
 #include "lib/record/worker.h"
 #include "lib/record/writer.h"
 #include "tool/command.h"
+#include "tool/guard.h"
 #include "tool/interrupt.h"
+#include "tool/movement.h"
+#include "tool/process_notes.h"
+#include "tool/process_table.h"
+#include "tool/relay.h"
 
 namespace ddp_doctor {
 namespace {
@@ -28,14 +34,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kPollEvery = milliseconds(5);
+constexpr auto kTurn = milliseconds(5);
+constexpr auto kLookEvery = milliseconds(20);
 // Peers of a rank that fell notice it at their next collective; so long they may take to say so
-// themselves.
+// themselves. A launcher looks after its ranks only now and then (torchrun of 1.13: every 5 s).
 constexpr auto kGrace = seconds(5);
-
-fs::path log_file(const fs::path& folder, int rank) {
-  return folder / fmt::format("rank-{:05}.log", rank);
-}
+constexpr auto kGraceOfLaunchers = seconds(15);
+// From the end of the program to the end of its process. Interpreters take seconds to clean up;
+// torch 1.13 can hang there.
+constexpr auto kSlowEnd = seconds(10);
 
 std::int64_t wall_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -43,208 +50,377 @@ std::int64_t wall_clock_ns() {
       .count();
 }
 
-// The rank's own message where it left one, otherwise the end of what it wrote.
-std::string last_words(const fs::path& log) {
-  constexpr std::streamoff kSearched = 64 * 1024;
+// The program's own message where it left one, otherwise the end of what it wrote.
+std::string last_words(const Relay& relay) {
   constexpr std::size_t kMost = 4000;
-  std::ifstream in(log, std::ios::ate);
-  const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
-  in.seekg(std::max<std::streamoff>(0, size - kSearched));
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  if (const auto mark = text.rfind(kErrorMark); mark != std::string::npos) {
+  const std::string text = relay.last_words();
+  if (const auto mark = text.rfind(kErrorMark); mark != std::string::npos)
     return text.substr(mark + kErrorMark.size(), kMost);
-  }
   return text.size() > kMost ? text.substr(text.size() - kMost) : text;
 }
 
-// waitpid() that a signal does not cut short: the child's pid when it has ended, 0 while it runs,
-// -1 if it is unknown.
-pid_t wait_for(pid_t pid, int options, int& status) {
-  pid_t got = 0;
-  do {
-    got = waitpid(pid, &status, options);
-  } while (got < 0 && errno == EINTR);
-  return got;
+void note_status(RankExit& exit, int status) {
+  exit.time_ns = wall_clock_ns();
+  exit.kind = WIFSIGNALED(status) ? RankExit::Kind::kSignaled : RankExit::Kind::kExited;
+  exit.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-class Ranks {
- public:
-  explicit Ranks(const Launch& launch) : launch_(launch) {
-    for (int rank = 0; rank < launch.world_size; ++rank) {
-      pids_.push_back(0);
-      exits_.push_back({rank});
+void note_progress(RankExit& exit, const fs::path& folder) {
+  const Progress progress = read_progress(progress_file(folder, exit.rank));
+  exit.step = progress.step;
+  exit.phase = name_of(progress.phase);
+}
+
+bool fell(const RankExit& exit) {
+  return exit.kind == RankExit::Kind::kSignaled ||
+         (exit.kind == RankExit::Kind::kExited && exit.code != 0);
+}
+
+// What the record says of the end: "end", "error", or nothing.
+std::string recorded_end(const fs::path& folder, int rank) {
+  std::string end;
+  try {
+    for (const auto& event : RecordReader(record_file(folder, rank)).read().events) {
+      if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
     }
+  } catch (const Error&) {  // no record
   }
-  ~Ranks() { end_all(RankExit::Kind::kStopped); }
+  return end;
+}
+
+// One process that was started here.
+struct Child {
+  Child(const Program& program_, Audience& audience, const fs::path& folder)
+      : program(program_),
+        relay(audience, program.prefix,
+              folder / (program.rank ? fmt::format("rank-{:05}.log", *program.rank)
+                                     : std::string("command.log"))) {
+    exit.rank = program.rank.value_or(-1);
+  }
+
+  const Program& program;
+  Relay relay;
+  pid_t pid = 0;  // 0: it has ended
+  RankExit exit;
+};
+
+// A rank that somebody else started.
+struct Stranger {
+  Stranger(int rank, pid_t pid_, EndWatch& watch_) : pid(pid_), watch(watch_) { exit.rank = rank; }
+
+  pid_t pid;
+  EndWatch& watch;
+  RankExit exit;
+  bool over = false;
+};
+
+class Run {
+ public:
+  explicit Run(const Launch& launch)
+      : launch_(launch), audience_(launch.pass_on), movement_(launch.folder) {
+    for (const auto& program : launch.programs)
+      children_.push_back(std::make_unique<Child>(program, audience_, launch.folder));
+    launcher_ = std::any_of(launch.programs.begin(), launch.programs.end(),
+                            [](const Program& program) { return !program.rank; });
+  }
+  ~Run() { end_all(RankExit::Kind::kStopped); }
 
   void start() {
-    for (int rank = 0; rank < launch_.world_size; ++rank) start(rank);
+    for (auto& child : children_) start(*child);
+    moved_at_ = Clock::now();
   }
 
-  // False when none is left.
-  bool reap() {
-    for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
-      int status = 0;
-      if (pids_[rank] != 0 && wait_for(pids_[rank], WNOHANG, status) != 0)
-        record_exit(rank, status);
+  // Waits a moment for output, passes it on, and sees who has ended and who moved.
+  void turn() {
+    listen();
+    reap();
+    if (launcher_) watch_strangers();
+    const auto now = Clock::now();
+    if (now - looked_at_ < kLookEvery) return;
+    looked_at_ = now;
+    if (movement_.look()) {
+      moved_at_ = now;
+      if (launch_.on_progress) launch_.on_progress(movement_.step());
     }
-    return std::any_of(pids_.begin(), pids_.end(), [](pid_t pid) { return pid != 0; });
+    if (launch_.meanwhile) launch_.meanwhile();
+    end_who_cannot_end();
+    const bool someone_fell = anyone_fell() || (launch_.peer_fell && launch_.peer_fell());
+    if (someone_fell && !fell_at_) fell_at_ = now;
+    // Whoever still moves goes on: without a synchronization to wait in, it may get to the end.
+    const auto grace = launcher_ ? kGraceOfLaunchers : kGrace;
+    if (fell_at_ && now - std::max(*fell_at_, moved_at_) > grace) end_all(RankExit::Kind::kStopped);
+    if (now - moved_at_ > launch_.stall_timeout) end_all(RankExit::Kind::kTimedOut);
+  }
+
+  // Something is to be waited for.
+  bool going() const {
+    const bool child =
+        std::any_of(children_.begin(), children_.end(), [](const auto& c) { return c->pid != 0; });
+    // A launcher may leave its ranks to themselves; one that failed has no claim on them.
+    const bool stranger = !children_.empty() && !fell(children_.front()->exit) &&
+                          std::any_of(strangers_.begin(), strangers_.end(),
+                                      [](const auto& s) { return !s.second->over; });
+    return child || stranger;
+  }
+
+  // Ends whatever runs, and notes `kind` as its end.
+  void end_all(RankExit::Kind kind) {
+    std::set<RankExit*> running;
+    for (auto& child : children_) {
+      if (child->pid != 0) running.insert(&child->exit);
+    }
+    if (launcher_) {
+      notes_read_at_ = {};
+      watch_strangers();
+    }
+    for (auto& [rank, stranger] : strangers_) {
+      if (!stranger->over) running.insert(&stranger->exit);
+    }
+    guard_.end_all();
+    for (auto& child : children_) {
+      int status = 0;
+      if (child->pid != 0 && waitpid(child->pid, &status, 0) == child->pid)
+        note_end(*child, status);
+    }
+    for (auto& [rank, stranger] : strangers_) {
+      if (!stranger->over && !stranger->watch.running()) note_end(*stranger);
+    }
+    for (auto* exit : running) exit->kind = kind;
+    // Nobody is left who could write.
+    for (auto& child : children_) {
+      while (child->relay.take()) {
+      }
+      child->relay.finish();
+    }
+    audience_.end_line();
+  }
+
+  Launched result() {
+    end_all(RankExit::Kind::kStopped);
+    Launched launched;
+    launched.notes = notes_;
+    for (auto& child : children_) {
+      if (child->program.rank) {
+        launched.exits.push_back(child->exit);
+      } else {
+        launched.command = child->exit;
+      }
+    }
+    for (auto& [rank, stranger] : strangers_) launched.exits.push_back(stranger->exit);
+    return launched;
+  }
+
+ private:
+  void start(Child& child);
+
+  void listen() {
+    std::vector<pollfd> readers;
+    for (auto& child : children_) {
+      if (child->relay.reader() >= 0) readers.push_back({child->relay.reader(), POLLIN, 0});
+    }
+    poll(readers.data(), readers.size(), static_cast<int>(kTurn.count()));
+    const auto began = Clock::now();
+    bool heard = false;
+    for (auto& child : children_) {
+      for (int pieces = 0; pieces < 16 && child->relay.take(); ++pieces) heard = true;
+      child->relay.pass_on_late(began);
+    }
+    const auto now = Clock::now();
+    // Until there is a record, what is written is the only sign of life. And while nobody reads
+    // what is passed on, programs wait for us.
+    if ((heard && !movement_.any()) || now - began > seconds(1)) moved_at_ = now;
+  }
+
+  void reap() {
+    for (auto& child : children_) {
+      int status = 0;
+      if (child->pid != 0 && waitpid(child->pid, &status, WNOHANG) == child->pid)
+        note_end(*child, status);
+    }
+  }
+
+  void note_end(Child& child, int status) {
+    child.pid = 0;
+    const auto kind_before = child.exit.kind;
+    const auto code_before = child.exit.code;
+    note_status(child.exit, status);
+    // It had been decided how this counts.
+    if (kind_before != RankExit::Kind::kUnknown) {
+      child.exit.kind = kind_before;
+      child.exit.code = code_before;
+    }
+    if (child.program.rank) note_progress(child.exit, launch_.folder);
+    // What it wrote is in the pipe; what it left behind may go on writing, and is not waited for.
+    for (int pieces = 0; pieces < 64 && child.relay.take(); ++pieces) {
+    }
+    child.exit.last_words = last_words(child.relay);
+  }
+
+  void note_end(Stranger& stranger) {
+    stranger.over = true;
+    if (stranger.exit.kind == RankExit::Kind::kUnknown) {
+      stranger.exit.time_ns = wall_clock_ns();
+      if (const auto status = stranger.watch.status()) note_status(stranger.exit, *status);
+    }
+    note_progress(stranger.exit, launch_.folder);
+  }
+
+  // Processes make themselves known by their notes when they import torch, and again as ranks. A
+  // rank that is started again is a new process.
+  void watch_strangers() {
+    const auto now = Clock::now();
+    if (now - notes_read_at_ > kLookEvery) {
+      notes_read_at_ = now;
+      for (const auto& note : process_notes(launch_.folder)) {
+        EndWatch& watch = watches_.try_emplace(note.pid, note.pid).first->second;
+        if (note.rank && known_.insert(note.pid).second)
+          strangers_[*note.rank] = std::make_unique<Stranger>(*note.rank, note.pid, watch);
+      }
+    }
+    for (auto& [pid, watch] : watches_) watch.running();
+    for (auto& [rank, stranger] : strangers_) {
+      if (!stranger->over && !stranger->watch.running()) note_end(*stranger);
+    }
   }
 
   bool anyone_fell() const {
-    return std::any_of(exits_.begin(), exits_.end(), [](const RankExit& exit) {
-      return exit.kind == RankExit::Kind::kSignaled ||
-             (exit.kind == RankExit::Kind::kExited && exit.code != 0);
-    });
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const auto& c) { return fell(c->exit); }) ||
+           std::any_of(strangers_.begin(), strangers_.end(),
+                       [](const auto& s) { return fell(s.second->exit); });
   }
 
-  // Ends those still running, and what they may have started, and notes `kind` as their end.
-  void end_all(RankExit::Kind kind) {
-    for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
-      if (pids_[rank] == 0) continue;
-      kill(-pids_[rank], SIGKILL);
-      kill(pids_[rank], SIGKILL);
-      int status = 0;
-      wait_for(pids_[rank], 0, status);
-      record_exit(rank, status);
-      exits_[rank].kind = kind;
-    }
-  }
-
-  const std::vector<RankExit>& exits() const { return exits_; }
-
- private:
-  void start(int rank) {
-    std::vector<std::string> words = launch_.command;
-    std::vector<char*> argv;
-    for (auto& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    std::vector<std::string> settings = environment(rank);
-    std::vector<char*> envp;
-    for (auto& setting : settings) envp.push_back(setting.data());
-    envp.push_back(nullptr);
-    const std::string log = log_file(launch_.folder, rank).string();
-    const pid_t parent = getpid();
-
-    const pid_t pid = fork();
-    if (pid < 0)
-      throw Error(fmt::format("rank {} could not be started: {}", rank, std::strerror(errno)));
-    if (pid == 0) {
-      // Only async-signal-safe calls from here to exec.
-      setpgid(0, 0);
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(127);
-      sigset_t none;
-      sigemptyset(&none);
-      sigprocmask(SIG_SETMASK, &none, nullptr);
-      const int in = open("/dev/null", O_RDONLY);
-      const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-      if (in >= 0) dup2(in, 0);
-      if (out >= 0) {
-        dup2(out, 1);
-        dup2(out, 2);
-      }
-      execve(argv[0], argv.data(), envp.data());
-      _exit(127);
-    }
-    setpgid(pid, pid);
-    pids_[static_cast<std::size_t>(rank)] = pid;
-  }
-
-  // torchrun's environment, with one thread per rank unless the user said otherwise.
-  std::vector<std::string> environment(int rank) const {
-    std::map<std::string, std::string> settings;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::string text = *entry;
-      const auto equals = text.find('=');
-      if (equals != std::string::npos) settings[text.substr(0, equals)] = text.substr(equals + 1);
-    }
-    settings.try_emplace("OMP_NUM_THREADS", "1");
-    settings["RANK"] = settings["LOCAL_RANK"] = std::to_string(rank);
-    settings["WORLD_SIZE"] = settings["LOCAL_WORLD_SIZE"] = std::to_string(launch_.world_size);
-    settings["MASTER_ADDR"] = "127.0.0.1";
-    settings["MASTER_PORT"] = std::to_string(launch_.port);
-    std::vector<std::string> list;
-    for (const auto& [key, value] : settings) list.push_back(key + "=" + value);
-    return list;
-  }
-
-  void record_exit(std::size_t rank, int status) {
-    auto& exit = exits_[rank];
-    exit.time_ns = wall_clock_ns();
-    if (WIFSIGNALED(status)) {
-      exit.kind = RankExit::Kind::kSignaled;
-      exit.code = WTERMSIG(status);
-    } else {
+  // Ends ranks that are through with their program and hang in the interpreter's exit.
+  void end_who_cannot_end() {
+    const auto end = [&](pid_t pid, RankExit& exit) {
+      if (pid == 0 || exit.kind != RankExit::Kind::kUnknown || exit.rank < 0) return;
+      if (movement_.finished_for(exit.rank) < kSlowEnd) return;
+      notes_.push_back(
+          fmt::format("rank {} had finished, but its process did not end within {} s, so it was "
+                      "ended; torch 1.13 is "
+                      "known to hang in the interpreter's exit",
+                      exit.rank, kSlowEnd.count()));
       exit.kind = RankExit::Kind::kExited;
-      exit.code = WEXITSTATUS(status);
+      exit.code = recorded_end(launch_.folder, exit.rank) == "error" ? 1 : 0;
+      exit.time_ns = wall_clock_ns();
+      LaunchGuard::end_one(pid);
+    };
+    for (auto& child : children_) end(child->pid, child->exit);
+    for (auto& [rank, stranger] : strangers_) {
+      if (!stranger->over) end(stranger->pid, stranger->exit);
     }
-    const Progress progress = read_progress(progress_file(launch_.folder, exit.rank));
-    exit.step = progress.step;
-    exit.phase = name_of(progress.phase);
-    exit.last_words = last_words(log_file(launch_.folder, exit.rank));
-    pids_[rank] = 0;
   }
 
   const Launch& launch_;
-  std::vector<pid_t> pids_;
-  std::vector<RankExit> exits_;
+  LaunchGuard guard_;
+  Audience audience_;
+  Movement movement_;
+  std::vector<std::unique_ptr<Child>> children_;
+  bool launcher_ = false;
+  std::map<pid_t, EndWatch> watches_;
+  std::map<int, std::unique_ptr<Stranger>> strangers_;  // by rank
+  std::set<pid_t> known_;                               // those of ranks
+  std::vector<std::string> notes_;
+  Clock::time_point moved_at_;
+  Clock::time_point looked_at_;
+  Clock::time_point notes_read_at_;
+  std::optional<Clock::time_point> fell_at_;
 };
 
-// The furthest step any rank is in, and whether anything moved since the last look.
-class Movement {
- public:
-  explicit Movement(const Launch& launch) : launch_(launch) {}
+// execve() that runs a script without a first line as the shell would; only async-signal-safe
+// calls.
+void execute(char** argv, char** argv_of_shell, char** envp) {
+  execve(argv[0], argv, envp);
+  if (errno == ENOEXEC) execve(argv_of_shell[0], argv_of_shell, envp);
+}
 
-  bool look() {
-    std::int64_t newest = 0;
-    for (int rank = 0; rank < launch_.world_size; ++rank) {
-      const Progress progress = read_progress(progress_file(launch_.folder, rank));
-      newest = std::max(newest, progress.changed_ns);
-      step_ = std::max(step_, progress.step);
-    }
-    const bool moved = newest != newest_;
-    newest_ = newest;
-    return moved;
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> list;
+  for (auto& word : words) list.push_back(word.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+void Run::start(Child& child) {
+  std::vector<std::string> words = child.program.command;
+  std::vector<std::string> words_of_shell = words;
+  words_of_shell.insert(words_of_shell.begin(), "/bin/sh");
+  Environment environment = child.program.environment;
+  environment[guard_.name()] = guard_.value();
+  std::vector<std::string> settings;
+  for (const auto& [key, value] : environment) settings.push_back(key + "=" + value);
+  const auto argv = pointers(words);
+  const auto argv_of_shell = pointers(words_of_shell);
+  const auto envp = pointers(settings);
+  const pid_t parent = getpid();
+  int trouble[2];  // carries errno if the program cannot be executed, and closes if it can
+
+  if (pipe2(trouble, O_CLOEXEC) != 0 || (child.pid = fork()) < 0) {
+    child.pid = 0;
+    throw Error(fmt::format(
+        "{} cannot be started: {}; end some processes, or raise the limits (ulimit -u, -n)",
+        words.front(), std::strerror(errno)));
   }
-  std::int64_t step() const { return step_; }
-
- private:
-  const Launch& launch_;
-  std::int64_t newest_ = 0;
-  std::int64_t step_ = 0;
-};
+  if (child.pid == 0) {
+    // Only async-signal-safe calls from here to exec.
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int in = open("/dev/null", O_RDONLY);
+    if (in >= 0) dup2(in, 0);
+    dup2(child.relay.writer(), 1);
+    dup2(child.relay.writer(), 2);
+    execute(const_cast<char**>(argv.data()), const_cast<char**>(argv_of_shell.data()),
+            const_cast<char**>(envp.data()));
+    const int why = errno;
+    [[maybe_unused]] const ssize_t written = write(trouble[1], &why, sizeof why);
+    _exit(127);
+  }
+  setpgid(child.pid, child.pid);
+  child.relay.release_writer();
+  close(trouble[1]);
+  int why = 0;
+  ssize_t got;
+  do {
+    got = read(trouble[0], &why, sizeof why);
+  } while (got < 0 && errno == EINTR);
+  close(trouble[0]);
+  if (got == sizeof why) {
+    throw Error(
+        fmt::format("{} cannot be started: {}; check that it is an executable for this machine",
+                    words.front(), std::strerror(why)));
+  }
+}
 
 }  // namespace
 
-std::vector<RankExit> launch_ranks(const Launch& launch) {
+Environment own_environment() {
+  Environment settings;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    if (equals != std::string::npos) settings[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return settings;
+}
+
+Launched launch(const Launch& launch) {
   InterruptGuard interrupt;
   // Whoever started us may ignore it, and then no child's end could be told.
   signal(SIGCHLD, SIG_DFL);
-  Ranks ranks(launch);
-  ranks.start();
-  Movement movement(launch);
-  auto moved_at = Clock::now();
-  std::optional<Clock::time_point> fell_at;
-  while (ranks.reap()) {
-    const auto now = Clock::now();
-    if (interrupt.requested()) {
-      ranks.end_all(RankExit::Kind::kStopped);
-      throw Interrupted("interrupted; every rank was ended");
-    }
-    if (movement.look()) {
-      moved_at = now;
-      if (launch.on_progress) launch.on_progress(movement.step());
-    }
-    if (ranks.anyone_fell() && !fell_at) fell_at = now;
-    // Whoever still moves goes on: without a synchronization to wait in, it may get to the end.
-    if (fell_at && now - std::max(*fell_at, moved_at) > kGrace)
-      ranks.end_all(RankExit::Kind::kStopped);
-    if (now - moved_at > launch.stall_timeout) ranks.end_all(RankExit::Kind::kTimedOut);
-    std::this_thread::sleep_for(kPollEvery);
+  Run run(launch);
+  run.start();
+  while (run.going()) {
+    run.turn();
+    if (!interrupt.requested()) continue;
+    run.end_all(RankExit::Kind::kStopped);
+    if (launch.returns_on_sigterm && interrupt.signal() == SIGTERM) break;
+    throw Interrupted("interrupted; every rank was ended");
   }
-  return ranks.exits();
+  return run.result();
 }
 
 }  // namespace ddp_doctor

@@ -1,13 +1,16 @@
-// Starts the ranks of one run, one process each, and watches them to their end.
+// Starts the programs of one run and watches them to their end: one per rank, or one command that
+// starts the ranks itself.
 //
-// Every rank runs in a process group of its own and dies with this process (PR_SET_PDEATHSIG), so
-// nothing is left behind whatever ends the examination: a normal end, a crash of one rank, a stall,
-// Ctrl-C, or SIGKILL of ddp-doctor.
+// Nothing is left behind whatever ends the examination: a normal end, a crash of one rank, a stall,
+// Ctrl-C, or SIGKILL of ddp-doctor (guard.h).
 #pragma once
 
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -15,19 +18,40 @@
 
 namespace ddp_doctor {
 
-struct Launch {
-  std::vector<std::string>
-      command;  // the same for every rank; command[0] is the path of the executable
-  int world_size = 1;
-  int port = 0;  // MASTER_PORT; 0: ranks meet otherwise
-  std::filesystem::path
-      folder;  // the run's folder: progress maps are read there, rank-NNNNN.log written
-  std::chrono::seconds stall_timeout;  // no rank moved for so long: the run is ended
-  std::function<void(std::int64_t step)> on_progress;  // may be empty
+using Environment = std::map<std::string, std::string>;
+
+// This process's own.
+Environment own_environment();
+
+struct Program {
+  std::vector<std::string> command;  // command[0] is the path of the executable
+  Environment environment;           // all of it
+  std::optional<int> rank;           // nothing: it starts the ranks itself, at any depth
+  std::string prefix;                // stands before each line that is passed on
 };
 
-// Blocks until every rank has ended. Throws Interrupted, all ranks ended, if SIGINT or SIGTERM
-// came; Error if a rank could not be started.
-std::vector<RankExit> launch_ranks(const Launch& launch);
+struct Launch {
+  std::vector<Program> programs;
+  // The run's folder: progress maps and the notes of processes are read there, logs written.
+  std::filesystem::path folder;
+  std::chrono::seconds stall_timeout{60};              // nothing moved for so long: all is ended
+  std::ostream* pass_on = nullptr;                     // gets what the programs write, live
+  std::function<void(std::int64_t step)> on_progress;  // may be empty
+  std::function<void()> meanwhile;                     // called again and again; may be empty
+  // Whether a rank that somebody else started fell; may be empty.
+  std::function<bool()> peer_fell;
+  // SIGTERM ends the programs, and what they did is returned.
+  bool returns_on_sigterm = false;
+};
+
+struct Launched {
+  std::vector<RankExit> exits;      // by rank, of the ranks that are known
+  std::optional<RankExit> command;  // the end of a program that started the ranks
+  std::vector<std::string> notes;   // what was out of the ordinary, for the report
+};
+
+// Blocks until every program has ended. Throws Interrupted, all of them ended, if SIGINT, SIGHUP or
+// SIGTERM came; Error if one could not be started.
+Launched launch(const Launch& launch);
 
 }  // namespace ddp_doctor

@@ -26,6 +26,18 @@ fs::path script_probe() {
   return worker;
 }
 
+fs::path python_probe() {
+  const fs::path folder = installation() / "libexec/ddp-doctor/python";
+  if (!fs::exists(folder / "sitecustomize.py")) {
+    throw Error(
+        fmt::format("{} is missing: this installation of ddp-doctor is incomplete, so it cannot "
+                    "examine programs in "
+                    "Python; install it again",
+                    (folder / "sitecustomize.py").string()));
+  }
+  return fs::absolute(folder);
+}
+
 fs::path examples_folder() {
   for (const char* place : {"examples", "share/ddp-doctor/examples"}) {
     if (const fs::path folder = installation() / place; fs::exists(folder / "orphan.pt"))

@@ -9,6 +9,8 @@ namespace ddp_doctor {
 std::filesystem::path installation();
 // The rank worker for TorchScript programs. Throws Error if this build has none.
 std::filesystem::path script_probe();
+// The folder of the probe for Python, for PYTHONPATH. Throws Error if this installation has none.
+std::filesystem::path python_probe();
 // The example programs (*.pt). Throws Error if this build has none.
 std::filesystem::path examples_folder();
 

@@ -15,35 +15,39 @@ constexpr char kHowToSave[] = "save the program with torch.jit.script(model).sav
 
 }  // namespace
 
-void require_torchscript(const std::filesystem::path& file) {
+ProgramKind kind_of_program(const std::filesystem::path& file) {
   namespace fs = std::filesystem;
   const std::string name = file.string();
   std::error_code failure;
   const auto status = fs::status(file, failure);
   if (!fs::exists(status)) throw Error(fmt::format("{}: no such file; check the path", name));
   if (fs::is_directory(status))
-    throw Error(fmt::format("{}: is a folder; give the .pt file itself", name));
+    throw Error(
+        fmt::format("{}: is a folder; give the program itself (script.pt or train.py)", name));
   std::ifstream in(file, std::ios::binary);
   if (!in) throw Error(fmt::format("{}: cannot be read; check its permissions", name));
   std::string head(512, '\0');
   in.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(in.gcount()));
 
+  if (file.extension() == ".py") return ProgramKind::kPython;
   if (head.empty()) throw Error(fmt::format("{}: the file is empty; {}", name, kHowToSave));
-  if (head.starts_with("PK\x03\x04")) return;
-  if (file.extension() == ".py" || head.starts_with("#!")) {
-    throw Error(fmt::format("{}: this version examines TorchScript programs only, not scripts; {}",
-                            name, kHowToSave));
+  if (head.starts_with("PK\x03\x04")) return ProgramKind::kTorchScript;
+  if (head.starts_with("#!") || head.starts_with("\x7f"
+                                                 "ELF")) {
+    throw Error(
+        fmt::format("{0}: an executable, which is examined as a command; put it after --: "
+                    "ddp-doctor run -- {1}{0}",
+                    name, name.find('/') == std::string::npos ? "./" : ""));
   }
   if (head[0] == '\x80')
     throw Error(
         fmt::format("{}: a Python pickle, not a TorchScript program; {}", name, kHowToSave));
-  if (head.starts_with("\x7f"
-                       "ELF"))
-    throw Error(fmt::format("{}: an executable, not a TorchScript program; {}", name, kHowToSave));
   throw Error(
-      fmt::format("{}: not a TorchScript program (it does not begin like a zip archive); {}", name,
-                  kHowToSave));
+      fmt::format("{}: not a TorchScript program (it does not begin like a zip archive), nor a "
+                  "script in Python by "
+                  "its name (*.py); {}",
+                  name, kHowToSave));
 }
 
 }  // namespace ddp_doctor

@@ -16,27 +16,73 @@ struct Relation {
 
 // In the order in which causes are preferred: what went wrong first in a step stands first.
 constexpr Relation kRelations[] = {
+    // Ranks that do not have the same model have nothing else in common.
+    {"DDP306", "DDP102"},
+    {"DDP306", "DDP202"},
+    {"DDP306", "DDP301"},
+    {"DDP306", "DDP302"},
+    {"DDP306", "DDP504"},
     // Replicas that begin apart stay apart, and their gradients differ without any synchronization
     // bug.
     {"DDP302", "DDP301"},
-    // No reduction at all: gradients are local, so weights part.
+    // The reducer waits for parameters that are no more, and never finishes.
+    {"DDP105", "DDP102"},
+    {"DDP105", "DDP104"},
+    {"DDP105", "DDP106"},
+    {"DDP105", "DDP201"},
+    {"DDP105", "DDP202"},
+    {"DDP105", "DDP301"},
+    {"DDP105", "DDP504", "unfinished-reduction"},
+    // No reduction at all, or not of everything, or not by all: gradients are local, so weights
+    // part.
     {"DDP101", "DDP102"},
+    {"DDP101", "DDP104"},
     {"DDP101", "DDP301"},
+    {"DDP103", "DDP102"},
+    {"DDP103", "DDP104"},
+    {"DDP103", "DDP301"},
+    {"DDP109", "DDP102"},
+    {"DDP109", "DDP104"},
+    {"DDP109", "DDP301"},
+    {"DDP110", "DDP102"},
+    {"DDP110", "DDP104"},
+    {"DDP110", "DDP301"},
+    {"DDP112", "DDP102"},
+    {"DDP112", "DDP104"},
+    {"DDP112", "DDP301"},
+    {"DDP403", "DDP102"},
+    {"DDP403", "DDP301"},
+    {"DDP403", "DDP304"},
+    {"DDP304", "DDP301"},
+    {"DDP305", "DDP301"},
+    // The reducer is told twice.
+    {"DDP205", "DDP204"},
+    {"DDP205", "DDP504", "marked-twice"},
     // The reducer never finishes: every gradient of the step stays local, the next forward raises.
     {"DDP202", "DDP102"},
-    {"DDP202", "DDP301"},
+    {"DDP202", "DDP104"},
+    {"DDP202", "DDP203"},
     {"DDP202", "DDP206"},
+    {"DDP202", "DDP301"},
     {"DDP202", "DDP504", "unfinished-reduction"},
     {"DDP202", "DDP504", "static-graph"},
     {"DDP202", "DDP504", "stuck-collective"},
     {"DDP201", "DDP102"},
+    {"DDP201", "DDP104"},
+    {"DDP201", "DDP203"},
     {"DDP201", "DDP301"},
     {"DDP201", "DDP504", "unfinished-reduction"},
     {"DDP206", "DDP102"},
+    {"DDP206", "DDP203"},
     {"DDP206", "DDP301"},
     {"DDP206", "DDP504", "unfinished-reduction"},
     {"DDP206", "DDP504", "static-graph"},
-    // Local gradients move weights apart.
+    // What is left: some parameters are not averaged, then all of them, then weights part.
+    {"DDP106", "DDP104"},
+    {"DDP106", "DDP102"},
+    {"DDP106", "DDP301"},
+    {"DDP104", "DDP102"},
+    {"DDP104", "DDP301"},
     {"DDP102", "DDP301"},
     {"DDP102", "DDP504", "stuck-collective"},
 };

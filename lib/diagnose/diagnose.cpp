@@ -1,6 +1,8 @@
 #include "lib/diagnose/diagnose.h"
 
 #include <exception>
+#include <optional>
+#include <vector>
 
 #include "lib/diagnose/causes.h"
 #include "lib/diagnose/rule.h"
@@ -16,13 +18,34 @@ Verdict ask(const Rule& rule, const Timeline& timeline) {
   }
 }
 
+// Of several parts: what any of them shows, and undecidable only if all are.
+Verdict ask_each(const Rule& rule, const std::vector<Timeline>& parts) {
+  std::vector<Finding> findings;
+  std::optional<Undecidable> undecidable;
+  bool decided = false;
+  for (const auto& part : parts) {
+    Verdict verdict = ask(rule, part);
+    if (auto* reason = std::get_if<Undecidable>(&verdict)) {
+      undecidable = *reason;
+      continue;
+    }
+    decided = true;
+    for (auto& finding : std::get<std::vector<Finding>>(verdict))
+      findings.push_back(std::move(finding));
+  }
+  if (!decided && undecidable) return *undecidable;
+  return findings;
+}
+
 }  // namespace
 
 Diagnosis diagnose(const Timeline& timeline, int run) {
   Diagnosis diagnosis;
   std::vector<Finding> findings;
+  const auto parts = timeline.parts();
   for (const Rule& rule : all_rules()) {
-    Verdict verdict = ask(rule, timeline);
+    const bool apart = rule.scope == Scope::kWrapper && !parts.empty();
+    Verdict verdict = apart ? ask_each(rule, parts) : ask(rule, timeline);
     if (const auto* undecidable = std::get_if<Undecidable>(&verdict)) {
       diagnosis.not_checked.push_back({rule.code, undecidable->reason});
       continue;

@@ -17,7 +17,11 @@ std::string error_kind(const std::string& text) {
   if (contains(text, "Expected to have finished reduction")) {
     return contains(text, "static_graph set to True") ? "static-graph" : "unfinished-reduction";
   }
-  if (contains(text, "training graph has changed")) return "static-graph";
+  // What the reducer says where a no_sync backward meets static_graph's delayed all-reduce.
+  if (contains(text, "training graph has changed") ||
+      contains(text, "expect_autograd_hooks_ INTERNAL ASSERT")) {
+    return "static-graph";
+  }
   if (contains(text, "mark a variable ready only once")) return "marked-twice";
   static const std::regex stuck("Timed out waiting|Application timeout|wait timeout",
                                 std::regex::icase);
@@ -45,8 +49,22 @@ std::string telling_line(const std::string& text) {
     line = text.substr(begin);
     std::replace(line.begin(), line.end(), '\n', ' ');
   }
+  // PyTorch's advice in the middle of this one has no figure in it.
+  const auto advice = line.find(" You can enable unused parameter detection");
+  const auto indices = line.find("Parameter indices which did not receive grad");
+  if (advice != std::string::npos) {
+    const std::string listed = indices == std::string::npos ? "" : " " + line.substr(indices);
+    line = line.substr(0, advice) + listed.substr(0, listed.find("  In addition"));
+  }
   while (line.ends_with(' ')) line.pop_back();
   return line;
+}
+
+std::optional<int> index_marked_twice(const std::string& text) {
+  static const std::regex pattern("Parameter at index ([0-9]+)");
+  std::smatch match;
+  if (!std::regex_search(text, match, pattern)) return {};
+  return std::stoi(match[1]);
 }
 
 std::vector<int> indices_in(const std::string& error) {

@@ -1,6 +1,7 @@
 // What error texts say: PyTorch's wording is the same from 1.13 to 2.15.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,8 @@ std::string telling_line(const std::string& text);
 // The indices in "Parameter indices which did not receive grad for rank R: 0 1", as the reducer
 // counts parameters.
 std::vector<int> indices_in(const std::string& text);
+
+// The index in "Parameter at index 3 with name w has been marked as ready twice".
+std::optional<int> index_marked_twice(const std::string& text);
 
 }  // namespace ddp_doctor

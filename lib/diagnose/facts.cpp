@@ -28,14 +28,31 @@ std::vector<int> all_ranks(const Timeline& timeline) {
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline) {
   std::vector<const TimelineStep*> steps;
   for (const auto& step : timeline.steps) {
-    if (step.number > 0 && step.complete()) steps.push_back(&step);
+    if (step.number > 0 && step.examined()) steps.push_back(&step);
   }
   return steps;
 }
 
+namespace {
+
+// Nobody's optimizer holds it: what its gradient is on a rank is of no consequence.
+bool is_left_alone(const TimelineStep& step, int id) {
+  bool seen = false;
+  for (int rank = 0; rank < static_cast<int>(step.ranks.size()); ++rank) {
+    const auto* usage = step.usage(rank, id);
+    if (usage == nullptr) continue;
+    if (usage->in_optimizer) return false;
+    seen = true;
+  }
+  return seen;
+}
+
+}  // namespace
+
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage) {
   std::vector<int> ids;
   for (int id : timeline.trainable()) {
+    if (stage != Stage::kWeight && is_left_alone(step, id)) continue;
     const auto groups = step.groups(id, stage);
     std::size_t seen = 0;
     for (const auto& group : groups) seen += group.size();
@@ -44,11 +61,50 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
   return ids;
 }
 
+std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step) {
+  std::vector<int> ids;
+  for (int id : timeline.trainable()) {
+    const auto groups = step.groups(id, Stage::kGradient);
+    if (groups.size() == 1 && groups.front().size() == step.ranks.size()) ids.push_back(id);
+  }
+  return ids;
+}
+
+const Observation* local_gradient(const TimelineStep& step, int rank, int tensor) {
+  if (const auto* seen = step.find(rank, tensor, Stage::kLocalGradient)) return seen;
+  if (const auto* seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
+  // Nobody touched it: what the optimizer got is what the backward left.
+  const auto* record = step.ranks[static_cast<std::size_t>(rank)];
+  const bool touched = record == nullptr || record->collectives > 0;
+  return touched ? nullptr : step.find(rank, tensor, Stage::kGradient);
+}
+
+bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor) {
+  const Observation* first = nullptr;
+  for (int rank : all_ranks(timeline)) {
+    const auto* seen = local_gradient(step, rank, tensor);
+    if (seen == nullptr) continue;
+    if (first != nullptr && first->digest.bits != seen->digest.bits) return true;
+    first = seen;
+  }
+  return false;
+}
+
+std::vector<const Collective*> calls_before_step(const TimelineStep& step, int rank) {
+  std::vector<const Collective*> calls;
+  const auto* record = step.ranks[static_cast<std::size_t>(rank)];
+  if (record == nullptr) return calls;
+  for (const auto& call : record->calls) {
+    if (call.moment == "before-step" && call.op != "barrier") calls.push_back(&call);
+  }
+  return calls;
+}
+
 std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int rank) {
   std::set<int> ids;
   for (int id : timeline.trainable()) {
     const auto* usage = step.usage(rank, id);
-    if (usage != nullptr && !usage->used) ids.insert(id);
+    if (usage != nullptr && !usage->used && !usage->assigned) ids.insert(id);
   }
   return ids;
 }
@@ -71,6 +127,12 @@ std::optional<int> parameter_at(const Timeline& timeline, int ddp_index) {
     if (timeline.tensors[static_cast<std::size_t>(id)].ddp_index == ddp_index) return id;
   }
   return {};
+}
+
+std::optional<Where> where(const Timeline& timeline, const std::string& what) {
+  const Site* site = timeline.site(what);
+  if (site == nullptr || site->file.empty()) return {};
+  return Where{site->file, site->line, site->via};
 }
 
 FindingParameter parameter_of(const Timeline& timeline, int tensor) {

@@ -12,12 +12,25 @@ namespace ddp_doctor {
 
 std::vector<int> all_ranks(const Timeline& timeline);
 
-// Steps that every rank recorded, without step 0.
+// Steps that every rank recorded and looked at, without step 0.
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline);
 
 // Ids of the trainable parameters whose bits at `stage` are not the same on every rank; one that
 // only some ranks have counts as different.
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage);
+
+// Ids of the trainable parameters whose gradient at optimizer.step every rank has, and all the
+// same.
+std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step);
+
+// What a rank's own data gave: the gradient before anybody synchronized it. Null where that was not
+// seen.
+const Observation* local_gradient(const TimelineStep& step, int rank, int tensor);
+// The local gradients of some ranks differ, so that equal ones at optimizer.step were synchronized.
+bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor);
+
+// Collectives of `rank` between the last backward and optimizer.step.
+std::vector<const Collective*> calls_before_step(const TimelineStep& step, int rank);
 
 // Ids of the trainable parameters that `rank` did not use in `step`.
 std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int rank);
@@ -28,6 +41,9 @@ bool wrapper_expects_unused(const Timeline& timeline);
 
 // The parameter with that index; nothing if there is none.
 std::optional<int> parameter_at(const Timeline& timeline, int ddp_index);
+
+// The user's line where `what` (record.h, Site) first happened.
+std::optional<Where> where(const Timeline& timeline, const std::string& what);
 
 FindingParameter parameter_of(const Timeline& timeline, int tensor);
 template <class Ids>

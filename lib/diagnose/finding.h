@@ -38,6 +38,7 @@ struct Proof {
 struct Where {
   std::string file;
   int line = 0;
+  std::vector<std::string> via = {};  // "file:line" of libraries on the way there, outermost first
 };
 
 struct Finding {

@@ -19,12 +19,16 @@ struct Undecidable {
 // What a rule says: nothing to report (no findings), findings, or that it could not be decided.
 using Verdict = std::variant<std::vector<Finding>, Undecidable>;
 
+// What a rule looks at: the run as a whole, or each wrapper by itself where there are several.
+enum class Scope { kRun, kWrapper };
+
 struct Rule {
   const char* code;      // "DDP101": public, never renumbered
   const char* name;      // "wrapper-bypassed": public
   Severity severity;     // what it usually is; a finding may be milder
   const char* headline;  // what happened, in half a line
   Verdict (*check)(const Timeline& timeline);
+  Scope scope = Scope::kRun;
 };
 
 // All rules, ordered by code.
@@ -34,16 +38,37 @@ const Rule* find_rule(std::string_view code_or_name);
 // A finding of `rule` with its code, name and severity filled in.
 Finding finding_of(const Rule& rule);
 
-extern const Rule kWrapperBypassed;        // DDP101
-extern const Rule kGradientsOutOfSync;     // DDP102
-extern const Rule kUnusedParameters;       // DDP201
-extern const Rule kRankDependentGraph;     // DDP202
-extern const Rule kNeedlessFindUnused;     // DDP204
-extern const Rule kStaticGraphViolated;    // DDP206
-extern const Rule kStaticGraphApplicable;  // DDP207
-extern const Rule kWeightsDrift;           // DDP301
-extern const Rule kInitialWeightsDiffer;   // DDP302
-extern const Rule kNonfiniteGradient;      // DDP402
-extern const Rule kRankCrashed;            // DDP504
+extern const Rule kWrapperBypassed;         // DDP101
+extern const Rule kGradientsOutOfSync;      // DDP102
+extern const Rule kStepWithoutSync;         // DDP103
+extern const Rule kPartialSync;             // DDP104
+extern const Rule kParametersReplaced;      // DDP105
+extern const Rule kParametersOutside;       // DDP106
+extern const Rule kGradientScale;           // DDP107
+extern const Rule kClipBeforeSync;          // DDP108
+extern const Rule kRepeatedBackward;        // DDP109
+extern const Rule kAutogradGradBypass;      // DDP110
+extern const Rule kWrongProcessGroup;       // DDP112
+extern const Rule kRedundantSync;           // DDP113
+extern const Rule kUnusedParameters;        // DDP201
+extern const Rule kRankDependentGraph;      // DDP202
+extern const Rule kStepDependentGraph;      // DDP203
+extern const Rule kNeedlessFindUnused;      // DDP204
+extern const Rule kMarkedReadyTwice;        // DDP205
+extern const Rule kStaticGraphViolated;     // DDP206
+extern const Rule kStaticGraphApplicable;   // DDP207
+extern const Rule kUnusedButUpdated;        // DDP208
+extern const Rule kWeightsDrift;            // DDP301
+extern const Rule kInitialWeightsDiffer;    // DDP302
+extern const Rule kBuffersDrift;            // DDP303
+extern const Rule kOptimizerDiffers;        // DDP304
+extern const Rule kUpdateOutsideOptimizer;  // DDP305
+extern const Rule kModelMismatch;           // DDP306
+extern const Rule kOptimizerStale;          // DDP307
+extern const Rule kDuplicateData;           // DDP401
+extern const Rule kNonfiniteGradient;       // DDP402
+extern const Rule kLossScaleDiffers;        // DDP403
+extern const Rule kSamplerOrderRepeats;     // DDP404
+extern const Rule kRankCrashed;             // DDP504
 
 }  // namespace ddp_doctor

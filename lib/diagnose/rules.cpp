@@ -7,9 +7,14 @@ namespace ddp_doctor {
 
 std::span<const Rule> all_rules() {
   static const std::array kRules = {
-      kWrapperBypassed,      kGradientsOutOfSync,  kUnusedParameters,      kRankDependentGraph,
-      kNeedlessFindUnused,   kStaticGraphViolated, kStaticGraphApplicable, kWeightsDrift,
-      kInitialWeightsDiffer, kNonfiniteGradient,   kRankCrashed,
+      kWrapperBypassed,        kGradientsOutOfSync,   kStepWithoutSync,       kPartialSync,
+      kParametersReplaced,     kParametersOutside,    kGradientScale,         kClipBeforeSync,
+      kRepeatedBackward,       kAutogradGradBypass,   kWrongProcessGroup,     kRedundantSync,
+      kUnusedParameters,       kRankDependentGraph,   kStepDependentGraph,    kNeedlessFindUnused,
+      kMarkedReadyTwice,       kStaticGraphViolated,  kStaticGraphApplicable, kUnusedButUpdated,
+      kWeightsDrift,           kInitialWeightsDiffer, kBuffersDrift,          kOptimizerDiffers,
+      kUpdateOutsideOptimizer, kModelMismatch,        kOptimizerStale,        kDuplicateData,
+      kNonfiniteGradient,      kLossScaleDiffers,     kSamplerOrderRepeats,   kRankCrashed,
   };
   return kRules;
 }

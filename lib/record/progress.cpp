@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <new>
 #include <system_error>
 
@@ -16,7 +17,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '1'};
+constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '2'};
 
 // The file's content, in the byte order of the machine, on which alone changed_ns has a meaning.
 struct Layout {
@@ -25,6 +26,7 @@ struct Layout {
   std::uint32_t unused;
   std::int64_t step;
   std::int64_t changed_ns;
+  std::int64_t wanted_step;  // the watcher's only
 };
 
 class File {
@@ -97,7 +99,7 @@ ProgressWriter::ProgressWriter(const std::filesystem::path& file) {
   if (const int code = ::posix_fallocate(out.get(), 0, sizeof(Map)); code != 0) fail(file, code);
   void* map = ::mmap(nullptr, sizeof(Map), PROT_READ | PROT_WRITE, MAP_SHARED, out.get(), 0);
   if (map == MAP_FAILED) fail(file, errno);
-  map_ = new (map) Map{{kMagic, 0, 0, 0, 0}};
+  map_ = new (map) Map{{kMagic, 0, 0, 0, 0, 0}};
 }
 
 ProgressWriter::~ProgressWriter() { ::munmap(map_, sizeof(Map)); }
@@ -110,6 +112,8 @@ void ProgressWriter::enter(Phase phase, std::int64_t step) noexcept {
   store(map_->changed_ns, static_cast<std::int64_t>(now.count()));
 }
 
+std::int64_t ProgressWriter::wanted_step() const noexcept { return load(map_->wanted_step); }
+
 Phase ProgressWriter::phase() const noexcept { return static_cast<Phase>(load(map_->phase)); }
 
 std::int64_t ProgressWriter::step() const noexcept { return load(map_->step); }
@@ -121,6 +125,12 @@ Progress read_progress(const std::filesystem::path& file) noexcept {
   if (!in || ::pread(in.get(), &map, sizeof map, 0) != sizeof map) return {};
   if (map.magic != kMagic || map.phase > static_cast<std::uint32_t>(Phase::kFinished)) return {};
   return {static_cast<Phase>(map.phase), map.step, map.changed_ns};
+}
+
+bool ask_for_values(const std::filesystem::path& file, std::int64_t step) noexcept {
+  const File map(file, O_WRONLY);
+  return map &&
+         ::pwrite(map.get(), &step, sizeof step, offsetof(Layout, wanted_step)) == sizeof step;
 }
 
 }  // namespace ddp_doctor

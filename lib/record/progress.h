@@ -1,4 +1,5 @@
-// The progress map: a small memory-mapped file per rank that says what the rank is doing right now.
+// The progress map: a small memory-mapped file per rank that says what the rank is doing right now,
+// and what the watcher would like it to leave in its record.
 //
 // The rank writes it with plain stores, no system call and no lock, from any thread; whoever
 // watches reads the same file. Torn reads are harmless: every field is a single aligned word.
@@ -39,6 +40,8 @@ class ProgressWriter {
   ProgressWriter& operator=(const ProgressWriter&) = delete;
 
   void enter(Phase phase, std::int64_t step) noexcept;
+  // The step of which the watcher would like to have values; 0: none (values_request.h).
+  std::int64_t wanted_step() const noexcept;
   Phase phase() const noexcept;
   std::int64_t step() const noexcept;
 
@@ -49,5 +52,8 @@ class ProgressWriter {
 
 // The rank's present state; a file that is missing, short or foreign reads as the default Progress.
 Progress read_progress(const std::filesystem::path& file) noexcept;
+
+// Asks the rank for values of `step`. False if there is no such map. The rank is not made to wait.
+bool ask_for_values(const std::filesystem::path& file, std::int64_t step) noexcept;
 
 }  // namespace ddp_doctor

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <set>
 #include <utility>
@@ -188,7 +189,7 @@ RecordHeader read_header(const Connection& connection) {
 std::vector<TensorInfo> read_tensors(const Connection& connection) {
   std::vector<TensorInfo> tensors;
   Statement row(connection,
-                "SELECT id, name, kind, dtype, sizes, numel, trainable, ddp_index, module "
+                "SELECT id, name, kind, dtype, sizes, numel, trainable, ddp_index, module, wrapper "
                 "FROM tensor ORDER BY id");
   row.bind_all();
   while (row.next()) {
@@ -202,6 +203,7 @@ std::vector<TensorInfo> read_tensors(const Connection& connection) {
     t.trainable = row.flag(6);
     if (!row.is_null(7)) t.ddp_index = row.small(7);
     t.module = row.text(8);
+    if (!row.is_null(9)) t.wrapper = row.small(9);
     tensors.push_back(std::move(t));
   }
   return tensors;
@@ -212,7 +214,8 @@ std::vector<StepRecord> read_steps(const Connection& connection) {
   Statement row(connection,
                 "SELECT step, loss, started_ns, duration_ns, probe_ns, backwards, "
                 "unsynchronized_backwards, forwards_through_wrapper, forwards_around_wrapper, "
-                "collectives, collective_bytes FROM step ORDER BY step");
+                "collectives, collective_bytes, optimizer, examined, skipped, scale, trace "
+                "FROM step ORDER BY step");
   row.bind_all();
   while (row.next()) {
     StepRecord s;
@@ -227,14 +230,18 @@ std::vector<StepRecord> read_steps(const Connection& connection) {
     s.forwards_around_wrapper = row.small(8);
     s.collectives = row.small(9);
     s.collective_bytes = row.integer(10);
+    s.optimizer = row.small(11);
+    s.examined = row.flag(12);
+    s.skipped = row.flag(13);
+    if (!row.is_null(14)) s.scale = row.real(14);
+    s.trace = row.text(15);
     steps.push_back(std::move(s));
   }
   return steps;
 }
 
 Stage stage_of(int number) {
-  if (number < static_cast<int>(Stage::kLocalGradient) ||
-      number > static_cast<int>(Stage::kBuffer)) {
+  if (number < 0 || number >= kStages) {
     throw SqliteError(SQLITE_CORRUPT, "an observation has stage " + std::to_string(number));
   }
   return static_cast<Stage>(number);
@@ -260,10 +267,28 @@ Usage usage_of(const Statement& row) {
   Usage u;
   u.tensor = row.small(1);
   u.used = row.flag(2);
-  u.reached = row.flag(3);
-  u.in_output = row.flag(4);
+  if (!row.is_null(3)) u.reached = row.flag(3);
+  if (!row.is_null(4)) u.in_output = row.flag(4);
   u.frozen = row.flag(5);
+  u.arrivals = row.small(6);
+  u.last_backward = row.small(7);
+  u.replaced = row.flag(8);
+  u.in_optimizer = row.flag(9);
+  u.assigned = row.flag(10);
   return u;
+}
+
+Sample sample_of(const Statement& row) {
+  Sample sample{row.small(1), stage_of(row.small(2)), {}};
+  const auto bytes = row.blob(3);
+  sample.values.resize(bytes.size() / sizeof(double));
+  std::memcpy(sample.values.data(), bytes.data(), sample.values.size() * sizeof(double));
+  return sample;
+}
+
+Collective collective_of(const Statement& row) {
+  return {row.text(2), row.text(3), row.text(4), row.integer(5), row.text(6),
+          row.text(7), row.text(8), row.text(9), row.small(10),  row.integer(11)};
 }
 
 // Calls add(step) for each row of a query whose column 0 is the step and ascends as `steps` do.
@@ -286,9 +311,11 @@ void for_each_in_step(const Connection& connection, const char* sql, std::vector
 
 std::vector<DdpField> read_ddp_fields(const Connection& connection) {
   std::vector<DdpField> fields;
-  Statement row(connection, "SELECT moment, key, value, is_integer FROM ddp_field ORDER BY id");
+  Statement row(connection,
+                "SELECT moment, key, value, is_integer, wrapper FROM ddp_field ORDER BY id");
   row.bind_all();
-  while (row.next()) fields.push_back({row.text(0), row.text(1), row.text(2), row.flag(3)});
+  while (row.next())
+    fields.push_back({row.text(0), row.text(1), row.text(2), row.flag(3), row.small(4)});
   return fields;
 }
 
@@ -300,6 +327,35 @@ std::vector<Event> read_events(const Connection& connection) {
     events.push_back({row.integer(0), row.integer(1), row.text(2), row.text(3), row.text(4)});
   }
   return events;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+std::vector<Site> read_sites(const Connection& connection) {
+  std::vector<Site> sites;
+  Statement row(connection, "SELECT what, step, file, line, via FROM site ORDER BY id");
+  row.bind_all();
+  while (row.next()) {
+    sites.push_back(
+        {row.text(0), row.integer(1), row.text(2), row.small(3), lines_of(row.text(4))});
+  }
+  return sites;
+}
+
+std::vector<Fact> read_facts(const Connection& connection) {
+  std::vector<Fact> facts;
+  Statement row(connection, "SELECT step, subject, key, value FROM fact ORDER BY id");
+  row.bind_all();
+  while (row.next()) facts.push_back({row.integer(0), row.text(1), row.text(2), row.text(3)});
+  return facts;
 }
 
 }  // namespace
@@ -337,14 +393,75 @@ RankRecord RecordReader::read() const {
                        step.observations.push_back(observation_of(row));
                      });
     for_each_in_step(connection,
-                     "SELECT step, tensor, used, reached, in_output, frozen FROM usage "
+                     "SELECT step, tensor, used, reached, in_output, frozen, arrivals, "
+                     "last_backward, replaced, in_optimizer, assigned FROM usage "
                      "ORDER BY step, tensor",
                      record.steps, [](StepRecord& step, const Statement& row) {
                        step.usages.push_back(usage_of(row));
                      });
+    for_each_in_step(connection,
+                     "SELECT step, tensor, stage, elements FROM sample "
+                     "ORDER BY step, tensor, stage",
+                     record.steps, [](StepRecord& step, const Statement& row) {
+                       step.samples.push_back(sample_of(row));
+                     });
+    for_each_in_step(connection,
+                     "SELECT step, position, op, reduce, dtype, numel, process_group, moment, "
+                     "target, file, line, count FROM collective ORDER BY step, position",
+                     record.steps, [](StepRecord& step, const Statement& row) {
+                       step.calls.push_back(collective_of(row));
+                     });
     record.ddp_fields = read_ddp_fields(connection);
     record.events = read_events(connection);
+    record.sites = read_sites(connection);
+    record.facts = read_facts(connection);
     return record;
+  } catch (const SqliteError& error) {
+    refuse(database_->file, error);
+  }
+}
+
+std::int64_t RecordReader::last_examined_step() const {
+  try {
+    Statement row(database_->connection, "SELECT MAX(step) FROM step WHERE examined = 1");
+    row.bind_all();
+    return row.next() && !row.is_null(0) ? row.integer(0) : -1;
+  } catch (const SqliteError& error) {
+    refuse(database_->file, error);
+  }
+}
+
+RecordReader::Weights RecordReader::weights(std::int64_t step) const {
+  try {
+    Weights weights{step, {}};
+    Statement row(database_->connection,
+                  "SELECT name, digest FROM observation JOIN tensor ON id = tensor "
+                  "WHERE step = ? AND stage = ? AND kind = 'parameter'");
+    row.bind_all(step, static_cast<int>(Stage::kWeight));
+    while (row.next()) {
+      const auto bits = row.blob(1);
+      auto& known = weights.bits[row.text(0)];
+      std::copy_n(bits.begin(), std::min(bits.size(), known.size()), known.begin());
+    }
+    return weights;
+  } catch (const SqliteError& error) {
+    refuse(database_->file, error);
+  }
+}
+
+RecordHeader RecordReader::header() const {
+  try {
+    return read_header(database_->connection);
+  } catch (const SqliteError& error) {
+    refuse(database_->file, error);
+  }
+}
+
+int RecordReader::tensor_id(const std::string& name) const {
+  try {
+    Statement row(database_->connection, "SELECT id FROM tensor WHERE name = ?");
+    row.bind_all(name);
+    return row.next() ? row.small(0) : -1;
   } catch (const SqliteError& error) {
     refuse(database_->file, error);
   }

@@ -1,8 +1,10 @@
 // Reads one rank's record, while it is being written or long after.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "lib/record/record.h"
@@ -16,6 +18,8 @@ struct RankRecord {
   std::vector<StepRecord> steps;  // ascending, the values left out
   std::vector<DdpField> ddp_fields;
   std::vector<Event> events;
+  std::vector<Site> sites;
+  std::vector<Fact> facts;
 };
 
 class RecordReader {
@@ -27,6 +31,17 @@ class RecordReader {
   RecordReader(RecordReader&&) noexcept;
 
   RankRecord read() const;
+
+  // The last step whose tensors were looked at, and the digests of its weights by name: enough to
+  // see whether replicas differ while they still train.
+  struct Weights {
+    std::int64_t step = 0;
+    std::map<std::string, std::array<std::uint8_t, 16>> bits;
+  };
+  std::int64_t last_examined_step() const;
+  Weights weights(std::int64_t step) const;
+  RecordHeader header() const;
+  int tensor_id(const std::string& name) const;  // -1 if there is none
 
   // The kept elements of one observation, row-major; empty if they were not kept.
   std::vector<std::uint8_t> values(std::int64_t step, int tensor, Stage stage) const;

@@ -35,15 +35,20 @@ struct TensorInfo {
   bool trainable = true;         // requires_grad when the examination began
   std::optional<int> ddp_index;  // index in the reducer's list, the one that PyTorch's errors print
   std::string module;            // name of the owning module ("" is the root)
+  std::optional<int> wrapper;    // number of the wrapper that holds its module; none: not wrapped
 };
 
 // Where in a step a tensor was looked at.
 enum class Stage : int {
-  kLocalGradient = 0,  // after backward, before it was synchronized
-  kGradient = 1,       // what optimizer.step() got
-  kWeight = 2,         // after optimizer.step()
-  kBuffer = 3,         // after optimizer.step()
+  kLocalGradient = 0,       // after backward, before it was synchronized
+  kGradient = 1,            // what optimizer.step() got
+  kWeight = 2,              // after optimizer.step()
+  kBuffer = 3,              // after optimizer.step()
+  kReducedGradient = 4,     // after the last synchronizing backward
+  kCollectiveGradient = 5,  // before the first hand-written collective of the step
+  kWeightBefore = 6,        // before optimizer.step()
 };
+inline constexpr int kStages = 7;
 
 struct Observation {
   int tensor = 0;
@@ -58,14 +63,41 @@ struct KeptValues {
   std::vector<std::uint8_t> bytes;
 };
 
+// The values at a few fixed positions of a tensor (sample_positions), as doubles: linear relations
+// between ranks, such as a sum in place of a mean, can be tested on them without moving tensors.
+struct Sample {
+  int tensor = 0;
+  Stage stage = Stage::kGradient;
+  std::vector<double> values;
+};
+
 // How one trainable parameter took part in one step.
 struct Usage {
   int tensor = 0;
   bool used =
       false;  // its gradient was produced in this step (AccumulateGrad ran with a defined gradient)
-  bool reached = false;    // an operation of a forward pass read it
-  bool in_output = false;  // the output of a forward pass depends on it through the autograd graph
-  bool frozen = false;     // requires_grad was off at this step although it was on at the start
+  std::optional<bool> reached;    // an operation of a forward pass read it
+  std::optional<bool> in_output;  // a forward's output depends on it through the autograd graph
+  bool frozen = false;       // requires_grad was off at this step although it was on at the start
+  int arrivals = 0;          // how often a gradient arrived
+  int last_backward = 0;     // in which backward of the step the last one did, from 1
+  bool replaced = false;     // no longer the tensor that the wrapper hooked
+  bool in_optimizer = true;  // the optimizer of this step updates it
+  bool assigned = false;     // it has a gradient that no backward produced
+};
+
+// A collective issued by hand; equal ones in a row are one entry.
+struct Collective {
+  std::string op;      // "all_reduce"
+  std::string reduce;  // "sum", "avg", "" where it has none
+  std::string dtype;
+  std::int64_t numel = 0;
+  std::string group;   // ranks: "0,1"; empty: all
+  std::string moment;  // "forward", "backward", "before-step" (after backward) or "outside"
+  std::string target;  // "gradient of NAME", "weight of NAME" or empty
+  std::string file;    // the user's
+  int line = 0;
+  std::int64_t count = 1;
 };
 
 struct StepRecord {
@@ -81,6 +113,13 @@ struct StepRecord {
   int forwards_around_wrapper = 0;  // forwards of the wrapped module that did not pass its wrapper
   int collectives = 0;              // issued by hand, not by a reducer
   std::int64_t collective_bytes = 0;
+  int optimizer = 0;            // number of the optimizer that stepped
+  bool examined = true;         // tensors were looked at; otherwise only the counts are known
+  bool skipped = false;         // a gradient scaler left the update out
+  std::optional<double> scale;  // the gradient scaler's, at this step
+  std::string trace;            // what happened, in order: docs/record.md
+  std::vector<Collective> calls;
+  std::vector<Sample> samples;
   std::vector<Observation> observations;
   std::vector<Usage> usages;
   std::vector<KeptValues> values;
@@ -92,6 +131,24 @@ struct DdpField {
   std::string key;
   std::string value;
   bool is_integer = false;
+  int wrapper = 0;  // whose
+};
+
+// A place in the program that a finding may point at, where it was first reached.
+struct Site {
+  std::string what;  // "wrap", "forward", "forward-around", "backward", "step", ...
+  std::int64_t step = 0;
+  std::string file;  // the user's
+  int line = 0;
+  std::vector<std::string> via;  // "file:line" of the libraries in between, outermost first
+};
+
+// Anything else that a rule may ask, noted when it becomes true: docs/record.md lists them.
+struct Fact {
+  std::int64_t step = 0;  // the step under way
+  std::string subject;    // "wrapper 0", "optimizer 1", "sampler 0", ...
+  std::string key;
+  std::string value;  // JSON
 };
 
 struct Event {

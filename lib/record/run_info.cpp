@@ -28,31 +28,24 @@ RankExit::Kind kind_from(const std::string& name) {
   return RankExit::Kind::kUnknown;
 }
 
-}  // namespace
-
-const char* name_of(RankExit::Kind kind) {
-  for (const auto& [its_kind, name] : kKinds) {
-    if (kind == its_kind) return name;
-  }
-  return "unknown";
+ordered_json to_json(const RankExit& exit) {
+  return {{"rank", exit.rank},
+          {"kind", name_of(exit.kind)},
+          {"code", exit.code},
+          {"time_ns", exit.time_ns},
+          {"step", exit.step},
+          {"phase", exit.phase},
+          {"last_words", exit.last_words}};
 }
 
-void save_run_info(const fs::path& folder, const RunInfo& run) {
-  ordered_json json = {{"schema_version", kSchemaVersion}, {"index", run.index},
-                       {"program", run.program},           {"strategy", run.strategy},
-                       {"world_size", run.world_size},     {"steps", run.steps_wanted},
-                       {"settings", run.settings},         {"exits", ordered_json::array()}};
-  for (const auto& exit : run.exits) {
-    json["exits"].push_back({{"rank", exit.rank},
-                             {"kind", name_of(exit.kind)},
-                             {"code", exit.code},
-                             {"time_ns", exit.time_ns},
-                             {"step", exit.step},
-                             {"phase", exit.phase},
-                             {"last_words", exit.last_words}});
-  }
-  const fs::path file = folder / "run.json";
-  const fs::path fresh = folder / "run.json.new";
+RankExit exit_from(const ordered_json& json) {
+  return {json.at("rank"), kind_from(json.at("kind")), json.at("code"),      json.at("time_ns"),
+          json.at("step"), json.at("phase"),           json.at("last_words")};
+}
+
+// Never half, for whoever reads it meanwhile.
+void write_at_once(const fs::path& file, const ordered_json& json) {
+  const fs::path fresh = file.string() + ".new";
   {
     std::ofstream out(fresh);
     out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
@@ -68,6 +61,30 @@ void save_run_info(const fs::path& folder, const RunInfo& run) {
   if (failure)
     throw Error(
         fmt::format("{}: {}; choose another folder with --out", file.string(), failure.message()));
+}
+
+}  // namespace
+
+const char* name_of(RankExit::Kind kind) {
+  for (const auto& [its_kind, name] : kKinds) {
+    if (kind == its_kind) return name;
+  }
+  return "unknown";
+}
+
+void save_run_info(const fs::path& folder, const RunInfo& run) {
+  ordered_json json = {{"schema_version", kSchemaVersion},
+                       {"index", run.index},
+                       {"program", run.program},
+                       {"strategy", run.strategy},
+                       {"world_size", run.world_size},
+                       {"steps", run.steps_wanted},
+                       {"settings", run.settings},
+                       {"exits", ordered_json::array()},
+                       {"notes", run.notes},
+                       {"failure", run.failure}};
+  for (const auto& exit : run.exits) json["exits"].push_back(to_json(exit));
+  write_at_once(folder / "run.json", json);
 }
 
 RunInfo load_run_info(const fs::path& folder) {
@@ -91,11 +108,10 @@ RunInfo load_run_info(const fs::path& folder) {
     run.world_size = json.at("world_size");
     run.steps_wanted = json.at("steps");
     run.settings = json.at("settings").get<std::map<std::string, std::string>>();
-    for (const auto& exit : json.at("exits")) {
-      run.exits.push_back({exit.at("rank"), kind_from(exit.at("kind")), exit.at("code"),
-                           exit.at("time_ns"), exit.at("step"), exit.at("phase"),
-                           exit.at("last_words")});
-    }
+    for (const auto& exit : json.at("exits")) run.exits.push_back(exit_from(exit));
+    // Not in records of the first version.
+    if (json.contains("notes")) run.notes = json.at("notes").get<std::vector<std::string>>();
+    if (json.contains("failure")) run.failure = json.at("failure");
     if (run.world_size < 1)
       throw Error(fmt::format("{}: world_size is {}", file.string(), run.world_size));
     return run;
@@ -104,6 +120,26 @@ RunInfo load_run_info(const fs::path& folder) {
         "{}: not a run of ddp-doctor ({}); give a folder that `ddp-doctor run --out` wrote",
         file.string(), error.what()));
   }
+}
+
+void save_rank_exit(const fs::path& folder, const RankExit& exit) {
+  write_at_once(folder / fmt::format("rank-{:05}.exit", exit.rank), to_json(exit));
+}
+
+std::vector<RankExit> load_rank_exits(const fs::path& folder) {
+  std::vector<RankExit> exits;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    if (entry->path().extension() != ".exit") continue;
+    try {
+      std::ifstream in(entry->path());
+      exits.push_back(exit_from(ordered_json::parse(in)));
+    } catch (const nlohmann::json::exception&) {
+    }
+  }
+  std::sort(exits.begin(), exits.end(),
+            [](const RankExit& a, const RankExit& b) { return a.rank < b.rank; });
+  return exits;
 }
 
 std::vector<fs::path> run_folders(const fs::path& examination) {

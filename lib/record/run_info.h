@@ -30,6 +30,8 @@ struct RunInfo {
   std::int64_t steps_wanted = 0;  // 0: not known
   std::map<std::string, std::string> settings;
   std::vector<RankExit> exits;
+  std::vector<std::string> notes;  // what was out of the ordinary, or was not examined
+  std::string failure;             // why nothing could be examined; empty: it could
 };
 
 const char* name_of(RankExit::Kind kind);
@@ -38,6 +40,12 @@ const char* name_of(RankExit::Kind kind);
 void save_run_info(const std::filesystem::path& folder, const RunInfo& run);
 // Throws Error if the file is missing, not ours, or of a newer schema.
 RunInfo load_run_info(const std::filesystem::path& folder);
+
+// Where every rank has a launcher of its own, each leaves the end of its rank in
+// folder/rank-NNNNN.exit, at once (never half). Throws Error if it cannot be written.
+void save_rank_exit(const std::filesystem::path& folder, const RankExit& exit);
+// All that are there, by rank.
+std::vector<RankExit> load_rank_exits(const std::filesystem::path& folder);
 
 // The run folders of an examination (or the folder itself, if it is one), ordered by index.
 std::vector<std::filesystem::path> run_folders(const std::filesystem::path& examination);

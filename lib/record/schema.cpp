@@ -25,7 +25,8 @@ CREATE TABLE tensor (
   numel INTEGER NOT NULL,
   trainable INTEGER NOT NULL,
   ddp_index INTEGER,
-  module TEXT NOT NULL
+  module TEXT NOT NULL,
+  wrapper INTEGER
 );
 CREATE TABLE step (
   step INTEGER PRIMARY KEY,
@@ -38,7 +39,12 @@ CREATE TABLE step (
   forwards_through_wrapper INTEGER NOT NULL,
   forwards_around_wrapper INTEGER NOT NULL,
   collectives INTEGER NOT NULL,
-  collective_bytes INTEGER NOT NULL
+  collective_bytes INTEGER NOT NULL,
+  optimizer INTEGER NOT NULL,
+  examined INTEGER NOT NULL,
+  skipped INTEGER NOT NULL,
+  scale REAL,
+  trace TEXT NOT NULL
 );
 CREATE TABLE observation (
   step INTEGER NOT NULL,
@@ -55,10 +61,37 @@ CREATE TABLE usage (
   step INTEGER NOT NULL,
   tensor INTEGER NOT NULL,
   used INTEGER NOT NULL,
-  reached INTEGER NOT NULL,
-  in_output INTEGER NOT NULL,
+  reached INTEGER,
+  in_output INTEGER,
   frozen INTEGER NOT NULL,
+  arrivals INTEGER NOT NULL,
+  last_backward INTEGER NOT NULL,
+  replaced INTEGER NOT NULL,
+  in_optimizer INTEGER NOT NULL,
+  assigned INTEGER NOT NULL,
   PRIMARY KEY (step, tensor)
+) WITHOUT ROWID;
+CREATE TABLE sample (
+  step INTEGER NOT NULL,
+  tensor INTEGER NOT NULL,
+  stage INTEGER NOT NULL,
+  elements BLOB NOT NULL,
+  PRIMARY KEY (step, tensor, stage)
+) WITHOUT ROWID;
+CREATE TABLE collective (
+  step INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  op TEXT NOT NULL,
+  reduce TEXT NOT NULL,
+  dtype TEXT NOT NULL,
+  numel INTEGER NOT NULL,
+  process_group TEXT NOT NULL,
+  moment TEXT NOT NULL,
+  target TEXT NOT NULL,
+  file TEXT NOT NULL,
+  line INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY (step, position)
 ) WITHOUT ROWID;
 CREATE TABLE kept_values (
   step INTEGER NOT NULL,
@@ -73,7 +106,23 @@ CREATE TABLE ddp_field (
   key TEXT NOT NULL,
   value TEXT NOT NULL,
   is_integer INTEGER NOT NULL,
-  UNIQUE (moment, key)
+  wrapper INTEGER NOT NULL,
+  UNIQUE (moment, key, wrapper)
+);
+CREATE TABLE site (
+  id INTEGER PRIMARY KEY,
+  what TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  file TEXT NOT NULL,
+  line INTEGER NOT NULL,
+  via TEXT NOT NULL
+);
+CREATE TABLE fact (
+  id INTEGER PRIMARY KEY,
+  step INTEGER NOT NULL,
+  subject TEXT NOT NULL,
+  key TEXT NOT NULL,
+  value TEXT NOT NULL
 );
 CREATE TABLE event (
   id INTEGER PRIMARY KEY,
@@ -86,9 +135,9 @@ CREATE TABLE event (
 )sql";
 
 std::span<const char* const> schema_tables() {
-  static constexpr const char* kTables[] = {"header",      "detail", "tensor",
-                                            "step",        "usage",  "observation",
-                                            "kept_values", "event",  "ddp_field"};
+  static constexpr const char* kTables[] = {
+      "header",     "detail",      "tensor", "step",      "usage", "observation", "sample",
+      "collective", "kept_values", "event",  "ddp_field", "site",  "fact"};
   return kTables;
 }
 

@@ -166,7 +166,8 @@ struct RecordWriter::Database {
   fs::path file;
   Connection connection;
   pid_t owner = ::getpid();
-  std::optional<Statement> tensor, step, observation, usage, kept_values, ddp_field, event;
+  std::optional<Statement> tensor, step, observation, usage, sample, collective, kept_values,
+      ddp_field, event, site, fact;
 };
 
 void RecordWriter::Database::prepare() {
@@ -174,14 +175,24 @@ void RecordWriter::Database::prepare() {
     // Waits this long for a lock, which a reader takes only to recover the log of a dead writer.
     sqlite3_busy_timeout(connection.get(), 2000);
     connection.run("PRAGMA synchronous = OFF");
-    tensor.emplace(connection, "INSERT INTO tensor VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    step.emplace(connection, "INSERT INTO step VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    tensor.emplace(connection,
+                   "INSERT OR REPLACE INTO tensor VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    step.emplace(
+        connection,
+        "INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     observation.emplace(connection, "INSERT INTO observation VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
-    usage.emplace(connection, "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)");
+    usage.emplace(connection, "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    sample.emplace(connection, "INSERT INTO sample VALUES (?, ?, ?, ?)");
+    collective.emplace(
+        connection,
+        "INSERT OR REPLACE INTO collective VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    site.emplace(connection,
+                 "INSERT INTO site (what, step, file, line, via) VALUES (?, ?, ?, ?, ?)");
+    fact.emplace(connection, "INSERT INTO fact (step, subject, key, value) VALUES (?, ?, ?, ?)");
     kept_values.emplace(connection, "INSERT INTO kept_values VALUES (?, ?, ?, ?)");
     ddp_field.emplace(connection,
-                      "INSERT INTO ddp_field (moment, key, value, is_integer) "
-                      "VALUES (?, ?, ?, ?) ON CONFLICT (moment, key) DO UPDATE "
+                      "INSERT INTO ddp_field (moment, key, value, is_integer, wrapper) "
+                      "VALUES (?, ?, ?, ?, ?) ON CONFLICT (moment, key, wrapper) DO UPDATE "
                       "SET value = excluded.value, is_integer = excluded.is_integer");
     event.emplace(connection,
                   "INSERT INTO event (step, time_ns, kind, phase, text) VALUES (?, ?, ?, ?, ?)");
@@ -190,16 +201,34 @@ void RecordWriter::Database::prepare() {
   }
 }
 
+namespace {
+
+std::span<const std::uint8_t> bytes_of(const std::vector<double>& values) {
+  return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size() * sizeof(double)};
+}
+
+}  // namespace
+
 void RecordWriter::Database::insert(const StepRecord& s) {
   step->run(s.step, s.loss, s.started_ns, s.duration_ns, s.probe_ns, s.backwards,
             s.unsynchronized_backwards, s.forwards_through_wrapper, s.forwards_around_wrapper,
-            s.collectives, s.collective_bytes);
+            s.collectives, s.collective_bytes, s.optimizer, s.examined, s.skipped, s.scale,
+            s.trace);
   for (const Observation& o : s.observations) {
     observation->run(s.step, o.tensor, static_cast<int>(o.stage), o.digest.bits, o.digest.l2_norm,
                      o.digest.max_abs, o.digest.nonfinite, o.digest.numel);
   }
   for (const Usage& u : s.usages) {
-    usage->run(s.step, u.tensor, u.used, u.reached, u.in_output, u.frozen);
+    usage->run(s.step, u.tensor, u.used, u.reached, u.in_output, u.frozen, u.arrivals,
+               u.last_backward, u.replaced, u.in_optimizer, u.assigned);
+  }
+  for (const Sample& e : s.samples) {
+    sample->run(s.step, e.tensor, static_cast<int>(e.stage), bytes_of(e.values));
+  }
+  int position = 0;
+  for (const Collective& c : s.calls) {
+    collective->run(s.step, position++, c.op, c.reduce, c.dtype, c.numel, c.group, c.moment,
+                    c.target, c.file, c.line, c.count);
   }
   for (const KeptValues& v : s.values) {
     kept_values->run(s.step, v.tensor, static_cast<int>(v.stage), v.bytes);
@@ -248,7 +277,7 @@ void RecordWriter::write_tensors(const std::vector<TensorInfo>& tensors) {
   database.transact([&] {
     for (const TensorInfo& t : tensors) {
       database.tensor->run(t.id, t.name, t.kind, t.dtype, json_of(t.sizes), t.numel, t.trainable,
-                           t.ddp_index, t.module);
+                           t.ddp_index, t.module, t.wrapper);
     }
   });
 }
@@ -262,7 +291,7 @@ void RecordWriter::write_ddp_fields(const std::vector<DdpField>& fields) {
   Database& database = open();
   database.transact([&] {
     for (const DdpField& f : fields) {
-      database.ddp_field->run(f.moment, f.key, f.value, f.is_integer);
+      database.ddp_field->run(f.moment, f.key, f.value, f.is_integer, f.wrapper);
     }
   });
 }
@@ -271,6 +300,18 @@ void RecordWriter::write_event(const Event& event) {
   Database& database = open();
   database.transact(
       [&] { database.event->run(event.step, event.time_ns, event.kind, event.phase, event.text); });
+}
+
+void RecordWriter::write_site(const Site& site) {
+  Database& database = open();
+  std::string via;
+  for (const auto& place : site.via) via += (via.empty() ? "" : "\n") + place;
+  database.transact([&] { database.site->run(site.what, site.step, site.file, site.line, via); });
+}
+
+void RecordWriter::write_fact(const Fact& fact) {
+  Database& database = open();
+  database.transact([&] { database.fact->run(fact.step, fact.subject, fact.key, fact.value); });
 }
 
 void RecordWriter::close() {

@@ -21,11 +21,13 @@ class RecordWriter {
 
   // Each of these is one transaction, throws Error if it could not be stored, and leaves the record
   // as it was before the call in that case.
-  void write_tensors(const std::vector<TensorInfo>& tensors);
+  void write_tensors(const std::vector<TensorInfo>& tensors);  // replaces those of the same id
   void write_step(const StepRecord& step);
   void write_ddp_fields(
-      const std::vector<DdpField>& fields);  // replaces fields of the same moment and key
+      const std::vector<DdpField>& fields);  // replaces fields of the same moment, key and wrapper
   void write_event(const Event& event);
+  void write_site(const Site& site);
+  void write_fact(const Fact& fact);
 
   // Closes the file in a state that needs no recovery. Called by the destructor, errors ignored.
   void close();

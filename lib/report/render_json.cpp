@@ -60,7 +60,10 @@ ordered_json to_json(const Finding& finding) {
   for (const auto& parameter : finding.parameters) {
     out["parameters"].push_back({{"name", parameter.name}, {"index", maybe(parameter.index)}});
   }
-  if (finding.where) out["where"] = {{"file", finding.where->file}, {"line", finding.where->line}};
+  if (finding.where) {
+    out["where"] = {
+        {"file", finding.where->file}, {"line", finding.where->line}, {"via", finding.where->via}};
+  }
   if (!finding.prescription.strategy.empty())
     out["prescription"]["strategy"] = finding.prescription.strategy;
   if (finding.proof) {

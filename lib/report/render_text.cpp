@@ -76,9 +76,10 @@ class TextReport {
     };
     out_ << paint("1", fmt::format("ddp-doctor {}: {}", report_.tool_version, report_.program))
          << '\n';
-    wrapped(fmt::format("{} rank{}, {}, LibTorch {}; {}", report_.world_size,
-                        report_.world_size == 1 ? "" : "s", of("backend"), of("torch_version"),
-                        of("summary")),
+    wrapped(fmt::format("{}, {}, {} {}; {}",
+                        count_of(static_cast<std::size_t>(report_.world_size), "rank"),
+                        of("backend"), run.environment.contains("python") ? "torch" : "LibTorch",
+                        of("torch_version"), of("summary")),
             0);
     if (const auto note = of("note"); !note.empty()) wrapped(note, 0);
   }
@@ -103,10 +104,11 @@ class TextReport {
   // One line per step, one or more cells per run.
   template <class Cells>
   void side_by_side(const std::string& caption, std::vector<std::string> head, Cells cells) {
+    const auto numbers = step_numbers();
+    if (numbers.empty()) return;
     out_ << '\n' << paint("1", caption) << '\n';
     head.insert(head.begin(), "step");
     Table table(std::move(head));
-    const auto numbers = step_numbers();
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       if (hidden(i, numbers.size())) {
         if (i == kRowsAtEachEnd)
@@ -163,7 +165,7 @@ class TextReport {
     if (!run.completed)
       table.add_note(run.outcome_step > 0 ? std::to_string(run.outcome_step) : "-",
                      shortened(run.outcome, 160));
-    table.print(out_);
+    if (!rows.empty() || !run.completed) table.print(out_);
     unused_names(run);
     for (const auto& note : run.notes) wrapped("note: " + note, 0);
   }
@@ -234,8 +236,12 @@ class TextReport {
                         ranks_of(finding.ranks))
          << (finding.first_step ? fmt::format(", from step {}", *finding.first_step) : "") << '\n';
     wrapped(finding.message, indent + 2);
-    if (finding.where)
-      out_ << pad << fmt::format("  at {}:{}\n", finding.where->file, finding.where->line);
+    if (finding.where) {
+      std::string place = fmt::format("at {}:{}", finding.where->file, finding.where->line);
+      for (std::size_t i = 0; i < finding.where->via.size(); ++i)
+        place += (i == 0 ? ", through " : ", ") + finding.where->via[i];
+      wrapped(place, indent + 2);
+    }
   }
 
   void findings() {
@@ -248,9 +254,18 @@ class TextReport {
       if (!finding.consequences.empty()) out_ << "  which leads to\n";
       for (const auto& consequence : finding.consequences) print_finding(consequence, 4);
     }
+    std::vector<std::pair<std::string, std::string>> by_reason;  // reason, rules
     for (const auto& skipped : report_.runs.front().diagnosis.not_checked) {
-      wrapped(fmt::format("not checked: {}: {}", skipped.rule, skipped.reason), 0);
+      const auto known = std::find_if(by_reason.begin(), by_reason.end(),
+                                      [&](const auto& e) { return e.first == skipped.reason; });
+      if (known == by_reason.end()) {
+        by_reason.emplace_back(skipped.reason, skipped.rule);
+      } else {
+        known->second += ", " + skipped.rule;
+      }
     }
+    for (const auto& [reason, rules] : by_reason)
+      wrapped(fmt::format("not checked: {}: {}", rules, reason), 0);
   }
 
   std::string verdict_reason(Health health) const {
@@ -262,6 +277,8 @@ class TextReport {
                          more > 0 ? fmt::format(" and {} more", more) : "");
     }
     if (health == Health::kInconclusive) {
+      if (run.completed && run.steps_table.empty() && !run.notes.empty())
+        return "nothing could be examined, see the notes";
       if (run.completed || run.steps_table.empty()) return "no step was completed by every rank";
       return fmt::format("the run was stopped in step {}, before its end", run.outcome_step);
     }

@@ -38,11 +38,49 @@ std::optional<double> gradient_norm(const Timeline& timeline, const TimelineStep
   return finite ? std::sqrt(sum) : std::nan("");
 }
 
+std::optional<double> slowest_ms(const TimelineStep& step) {
+  std::optional<double> slowest;
+  for (const auto* record : step.ranks) {
+    if (record != nullptr)
+      slowest = std::max(slowest.value_or(0.0), static_cast<double>(record->duration_ns) / 1e6);
+  }
+  return slowest;
+}
+
+// What was looked at and what was not; nothing where it was every step.
+std::string sampling_of(const Timeline& timeline) {
+  const auto setting = [&](const char* key) {
+    const auto& settings = timeline.run.settings;
+    const auto found = settings.find(key);
+    return found == settings.end() ? 0 : std::atoll(found->second.c_str());
+  };
+  const auto every = setting("every");
+  const auto warmup = setting("warmup");
+  std::int64_t steps = 0;
+  std::int64_t examined = 0;
+  for (const auto& step : timeline.steps) {
+    steps += step.number > 0;
+    examined += step.number > 0 && step.examined();
+  }
+  if (warmup == 0 && every > 1) {
+    return fmt::format(
+        "recorded: the first, the last and every step whose number {} divides; the "
+        "others were not examined",
+        every);
+  }
+  if (warmup == 0 || examined == steps || examined == 0) return {};
+  return fmt::format(
+      "examined: {} of {} steps (to step {} each, then those whose number {} "
+      "divides, and the last weights); of the others only what happened is known, "
+      "not the values",
+      examined, steps, warmup, every);
+}
+
 StepRow row_of(const Timeline& timeline, const TimelineStep& step) {
   StepRow row;
   row.step = step.number;
   row.drift = step.weight_drift;
-  if (step.complete()) {
+  if (step.examined()) {
     row.synced = differing(timeline, step, Stage::kGradient).empty();
     row.weights_differ = !differing(timeline, step, Stage::kWeight).empty();
   }
@@ -54,19 +92,17 @@ StepRow row_of(const Timeline& timeline, const TimelineStep& step) {
     for (int id : unused(timeline, step, rank)) {
       indices.push_back(timeline.tensors[static_cast<std::size_t>(id)].ddp_index.value_or(id));
     }
-    if (record != nullptr) {
-      row.milliseconds =
-          std::max(row.milliseconds.value_or(0.0), static_cast<double>(record->duration_ns) / 1e6);
-    }
   }
+  row.milliseconds = slowest_ms(step);
   return row;
 }
 
-std::optional<StepTime> time_of(const std::vector<StepRow>& rows) {
+std::optional<StepTime> time_of(const Timeline& timeline) {
   constexpr std::int64_t kWarmUp = 2;
   std::vector<double> times;
-  for (const auto& row : rows) {
-    if (row.milliseconds && row.step > kWarmUp) times.push_back(*row.milliseconds);
+  for (const auto& step : timeline.steps) {
+    const auto slowest = slowest_ms(step);
+    if (slowest && step.number > kWarmUp) times.push_back(*slowest);
   }
   if (times.empty()) return {};
   const auto [low, high] = std::minmax_element(times.begin(), times.end());
@@ -157,13 +193,8 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.tensors = timeline.tensors;
   report.notes = timeline.notes;
   report.mean_check = timeline.mean_check;
-  const auto every = timeline.run.settings.find("every");
-  if (every != timeline.run.settings.end() && every->second != "1") {
-    report.notes.push_back(
-        fmt::format("recorded: the first, the last and every step whose number {} divides; the "
-                    "others were not examined",
-                    every->second));
-  }
+  if (auto sampling = sampling_of(timeline); !sampling.empty())
+    report.notes.push_back(std::move(sampling));
   for (int rank : all_ranks(timeline)) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
@@ -172,9 +203,12 @@ RunReport report_run(const Timeline& timeline, int index) {
     break;
   }
   for (const auto& step : timeline.steps) {
-    if (step.number > 0) report.steps_table.push_back(row_of(timeline, step));
+    const bool looked_at = std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto* rank) {
+      return rank != nullptr && rank->examined;
+    });
+    if (step.number > 0 && looked_at) report.steps_table.push_back(row_of(timeline, step));
   }
-  report.step_time = time_of(report.steps_table);
+  report.step_time = time_of(timeline);
   report.probe_ms = probe_cost(timeline);
   report.completed = finished(timeline);
   report.diagnosis = diagnose(timeline, index);

@@ -39,7 +39,7 @@ struct RunReport {
   std::map<std::string, std::string>
       environment;  // what the ranks said of themselves (torch version, ...)
   std::vector<TensorInfo> tensors;
-  std::vector<StepRow> steps_table;
+  std::vector<StepRow> steps_table;  // of the steps whose tensors were looked at
   std::optional<StepTime> step_time;
   std::optional<double> probe_ms;  // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <regex>
+#include <set>
 
 #include "lib/error.h"
 #include "lib/timeline/drift.h"
+#include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
 namespace {
@@ -17,11 +19,20 @@ namespace fs = std::filesystem;
 // Readers of the ranks that have a record, for the values behind the digests.
 using Readers = std::map<int, RecordReader>;
 
-std::vector<std::vector<double>> replicas_of(const Readers& readers, std::int64_t step,
-                                             const TensorInfo& tensor, Stage stage) {
+// A tensor's id in each rank's own record.
+using OwnIds = std::map<int, std::vector<int>>;
+
+std::vector<std::uint8_t> values_of(const RecordReader& reader, const std::vector<int>& own_ids,
+                                    std::int64_t step, int tensor, Stage stage) {
+  return reader.values(step, own_ids[static_cast<std::size_t>(tensor)], stage);
+}
+
+std::vector<std::vector<double>> replicas_of(const Readers& readers, const OwnIds& own_ids,
+                                             std::int64_t step, const TensorInfo& tensor,
+                                             Stage stage) {
   std::vector<std::vector<double>> replicas;
   for (const auto& [rank, reader] : readers) {
-    const auto bytes = reader.values(step, tensor.id, stage);
+    const auto bytes = values_of(reader, own_ids.at(rank), step, tensor.id, stage);
     const auto dtype = dtype_from_name(tensor.dtype);
     if (bytes.size() != static_cast<std::size_t>(tensor.numel) * element_size(dtype)) return {};
     replicas.push_back(to_doubles(bytes, dtype));
@@ -29,22 +40,27 @@ std::vector<std::vector<double>> replicas_of(const Readers& readers, std::int64_
   return replicas;
 }
 
-void compute_drift(Timeline& timeline, TimelineStep& step, const Readers* readers) {
-  if (!step.complete()) return;
+void compute_drift(const Timeline& timeline, TimelineStep& step, const OwnIds& own_ids,
+                   const Readers* readers) {
+  if (!step.examined()) return;
+  step.drifting.clear();
   double largest = 0.0;
   bool known = true;
+  bool any = false;
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter") continue;
     const auto groups = step.groups(tensor.id, Stage::kWeight);
     std::size_t seen = 0;
     for (const auto& group : groups) seen += group.size();
+    if (seen == 0) continue;  // no part of this step
+    any = true;
     if (seen != step.ranks.size()) {
       known = false;
       continue;
     }
     if (groups.size() == 1) continue;
     const auto replicas = readers != nullptr
-                              ? replicas_of(*readers, step.number, tensor, Stage::kWeight)
+                              ? replicas_of(*readers, own_ids, step.number, tensor, Stage::kWeight)
                               : std::vector<std::vector<double>>{};
     if (replicas.empty()) {
       known = false;
@@ -58,13 +74,13 @@ void compute_drift(Timeline& timeline, TimelineStep& step, const Readers* reader
   std::stable_sort(step.drifting.begin(), step.drifting.end(), [](const auto& a, const auto& b) {
     return a.max_abs_difference > b.max_abs_difference;
   });
-  if (known) step.weight_drift = largest;
+  if (known && any) step.weight_drift = largest;
 }
 
 // ||synchronized - mean(local)|| / ||mean(local)||, over all parameters of `step` together. A rank
 // without a local gradient contributes zeros, as DistributedDataParallel has it.
 std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep& step,
-                                    const Readers& readers) {
+                                    const OwnIds& own_ids, const Readers& readers) {
   double error = 0.0;
   double norm = 0.0;
   bool any = false;
@@ -78,14 +94,20 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
         if (usage != nullptr && usage->used) return {};  // it had one, and it was not seen
         continue;
       }
-      const auto local = to_doubles(reader.values(step.number, id, Stage::kLocalGradient), dtype);
+      const auto local = to_doubles(
+          values_of(reader, own_ids.at(rank), step.number, id, Stage::kLocalGradient), dtype);
       if (local.size() != mean.size()) return {};
       for (std::size_t i = 0; i < mean.size(); ++i)
         mean[i] += local[i] / static_cast<double>(readers.size());
     }
     for (const auto& [rank, reader] : readers) {
-      if (step.find(rank, id, Stage::kGradient) == nullptr) continue;
-      const auto gradient = to_doubles(reader.values(step.number, id, Stage::kGradient), dtype);
+      // Before anything else, such as clipping, changed it, where a probe could look there.
+      const Stage stage = step.find(rank, id, Stage::kReducedGradient) != nullptr
+                              ? Stage::kReducedGradient
+                              : Stage::kGradient;
+      if (step.find(rank, id, stage) == nullptr) continue;
+      const auto gradient =
+          to_doubles(values_of(reader, own_ids.at(rank), step.number, id, stage), dtype);
       if (gradient.size() != mean.size()) return {};
       any = true;
       for (std::size_t i = 0; i < mean.size(); ++i) {
@@ -112,6 +134,11 @@ bool TimelineStep::complete() const {
   return std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
 }
 
+bool TimelineStep::examined() const {
+  return std::none_of(ranks.begin(), ranks.end(),
+                      [](const auto* rank) { return rank == nullptr || !rank->examined; });
+}
+
 void TimelineStep::set(int rank, const StepRecord* record, std::size_t tensors) {
   const auto index = static_cast<std::size_t>(rank);
   slots_.resize(ranks.size());
@@ -124,6 +151,11 @@ void TimelineStep::set(int rank, const StepRecord* record, std::size_t tensors) 
     if (!known(observation.tensor)) continue;
     slots_[index][static_cast<std::size_t>(observation.tensor)]
         .by_stage[static_cast<int>(observation.stage)] = &observation;
+  }
+  for (const auto& sample : record->samples) {
+    if (!known(sample.tensor)) continue;
+    slots_[index][static_cast<std::size_t>(sample.tensor)]
+        .sample_by_stage[static_cast<int>(sample.stage)] = &sample;
   }
   for (const auto& usage : record->usages) {
     if (known(usage.tensor)) slots_[index][static_cast<std::size_t>(usage.tensor)].usage = &usage;
@@ -140,6 +172,11 @@ const TimelineStep::Slots* TimelineStep::slots(int rank, int tensor) const {
 const Observation* TimelineStep::find(int rank, int tensor, Stage stage) const {
   const auto* found = slots(rank, tensor);
   return found == nullptr ? nullptr : found->by_stage[static_cast<int>(stage)];
+}
+
+const Sample* TimelineStep::sample(int rank, int tensor, Stage stage) const {
+  const auto* found = slots(rank, tensor);
+  return found == nullptr ? nullptr : found->sample_by_stage[static_cast<int>(stage)];
 }
 
 const Usage* TimelineStep::usage(int rank, int tensor) const {
@@ -184,7 +221,13 @@ Timeline Timeline::merge(RunInfo run, std::vector<RankRecord> records) {
   }
   if (timeline.records_.empty()) throw Error("there is no record of any rank");
 
-  timeline.tensors = timeline.records_.begin()->second->tensors;
+  for (auto& [rank, record] : timeline.records_) timeline.adopt_tensors(rank, *record);
+  for (auto& [rank, ids] : timeline.own_ids_) ids.resize(timeline.tensors.size(), -1);
+  std::set<int> wrappers;
+  for (const auto& [rank, record] : timeline.records_) {
+    for (const auto& field : record->ddp_fields) wrappers.insert(field.wrapper);
+  }
+  if (wrappers.size() == 1) timeline.wrapper = *wrappers.begin();
   std::map<std::int64_t, TimelineStep> steps;
   std::int64_t last_step = 0;
   for (const auto& [rank, record] : timeline.records_) {
@@ -192,23 +235,36 @@ Timeline Timeline::merge(RunInfo run, std::vector<RankRecord> records) {
       auto& merged = steps[step.step];
       merged.number = step.step;
       merged.ranks.resize(static_cast<std::size_t>(timeline.run.world_size), nullptr);
-      merged.set(rank, &step, record->tensors.size());
+      merged.set(rank, &step, timeline.tensors.size());
       last_step = std::max(last_step, step.step);
     }
   }
   for (auto& [number, step] : steps) {
-    compute_drift(timeline, step, nullptr);
+    compute_drift(timeline, step, timeline.own_ids_, nullptr);
     timeline.steps.push_back(std::move(step));
   }
 
-  for (int rank = 0; rank < timeline.run.world_size; ++rank) {
-    const auto* record = timeline.record(rank);
-    if (record != nullptr) {
-      for (const auto& event : record->events) {
-        if (event.kind == "warning")
-          timeline.notes.push_back(fmt::format("not examined: rank {}: {}", rank, event.text));
+  std::vector<std::pair<std::string, std::vector<int>>> warnings;  // each text with its ranks
+  for (const auto& [rank, record] : timeline.records_) {
+    for (const auto& event : record->events) {
+      if (event.kind != "warning") continue;
+      const auto known = std::find_if(warnings.begin(), warnings.end(),
+                                      [&](const auto& w) { return w.first == event.text; });
+      if (known == warnings.end()) {
+        warnings.push_back({event.text, {rank}});
+      } else {
+        known->second.push_back(rank);
       }
     }
+  }
+  for (const auto& [text, ranks] : warnings) {
+    const bool all = ranks.size() == static_cast<std::size_t>(timeline.run.world_size);
+    std::string who;
+    for (const int rank : ranks) who += (who.empty() ? "rank " : ", ") + std::to_string(rank);
+    timeline.notes.push_back(fmt::format("not examined{}: {}", all ? "" : " (" + who + ")", text));
+  }
+  for (int rank = 0; rank < timeline.run.world_size; ++rank) {
+    const auto* record = timeline.record(rank);
     if (record == nullptr) {
       timeline.notes.push_back(fmt::format("rank {} left no record", rank));
     } else if (const auto last = record->steps.empty() ? 0 : record->steps.back().step;
@@ -250,12 +306,132 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
 
   const bool all = static_cast<int>(readers.size()) == timeline.run.world_size;
   for (auto& step : timeline.steps) {
-    if (all && !step.weight_drift) compute_drift(timeline, step, &readers);
+    if (all && !step.weight_drift) compute_drift(timeline, step, timeline.own_ids_, &readers);
   }
   const auto* first = timeline.step(1);
   if (all && first != nullptr && first->complete())
-    timeline.mean_check = check_mean(timeline, *first, readers);
+    timeline.mean_check = check_mean(timeline, *first, timeline.own_ids_, readers);
   return timeline;
+}
+
+// Ranks may know their tensors in different orders, and may not all have the same ones: what counts
+// is the name, and among tensors of one name the order.
+void Timeline::adopt_tensors(int rank, RankRecord& record) {
+  using Key = std::pair<std::string, int>;
+  const auto keys_of = [](const std::vector<TensorInfo>& list) {
+    std::map<std::string, int> seen;
+    std::vector<Key> keys;
+    for (const auto& tensor : list) keys.emplace_back(tensor.name, seen[tensor.name]++);
+    return keys;
+  };
+  std::map<Key, int> known;
+  for (const auto& key : keys_of(tensors)) known.emplace(key, static_cast<int>(known.size()));
+  std::vector<int> merged;  // by the record's id
+  const auto keys = keys_of(record.tensors);
+  auto& own = own_ids_[rank];
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto [at, fresh] = known.emplace(keys[i], static_cast<int>(tensors.size()));
+    if (fresh) {
+      tensors.push_back(record.tensors[i]);
+      tensors.back().id = at->second;
+    }
+    tensors[static_cast<std::size_t>(at->second)].trainable |= record.tensors[i].trainable;
+    merged.push_back(at->second);
+    own.resize(tensors.size(), -1);
+    own[static_cast<std::size_t>(at->second)] = record.tensors[i].id;
+  }
+  const auto rename = [&](int& id) {
+    id = id >= 0 && static_cast<std::size_t>(id) < merged.size()
+             ? merged[static_cast<std::size_t>(id)]
+             : -1;
+  };
+  for (auto& step : record.steps) {
+    for (auto& seen : step.observations) rename(seen.tensor);
+    for (auto& usage : step.usages) rename(usage.tensor);
+    for (auto& sample : step.samples) rename(sample.tensor);
+  }
+}
+
+namespace {
+
+// How often each thing happened to `wrapper` in a step, from its trace (docs/record.md).
+void count_for(int wrapper, StepRecord& step) {
+  const std::string own = std::to_string(wrapper);
+  step.forwards_through_wrapper = step.forwards_around_wrapper = 0;
+  step.backwards = step.unsynchronized_backwards = 0;
+  for (const auto& [action, count] : actions_of(step.trace)) {
+    if (action == "F" + own + "+" || action == "F" + own + "-")
+      step.forwards_through_wrapper += count;
+    if (action == "N" + own) step.forwards_around_wrapper += count;
+    if (const auto how = backward_of(action, wrapper)) {
+      step.backwards += count;
+      if (!*how) step.unsynchronized_backwards += count;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Timeline> Timeline::parts() const {
+  std::set<std::optional<int>> owners;
+  for (const auto& tensor : tensors) {
+    if (tensor.kind == "parameter" && tensor.trainable) owners.insert(tensor.wrapper);
+  }
+  std::vector<Timeline> parts;
+  if (owners.size() < 2) return parts;
+  for (const auto& owner : owners) {
+    const auto mine = [&](int id) {
+      return id >= 0 && tensors[static_cast<std::size_t>(id)].wrapper == owner;
+    };
+    std::vector<RankRecord> records;
+    for (const auto& [rank, whole] : records_) {
+      RankRecord record = *whole;
+      record.tensors = tensors;  // the observations have these ids already
+      for (auto& tensor : record.tensors) tensor.trainable = tensor.trainable && mine(tensor.id);
+      std::erase_if(record.ddp_fields, [&](const auto& field) { return field.wrapper != owner; });
+      std::erase_if(record.steps, [&](const StepRecord& step) {
+        return step.examined && step.step > 0 &&
+               std::none_of(step.usages.begin(), step.usages.end(),
+                            [&](const Usage& usage) { return mine(usage.tensor); });
+      });
+      if (owner) {
+        for (auto& step : record.steps) count_for(*owner, step);
+      }
+      records.push_back(std::move(record));
+    }
+    parts.push_back(merge(run, std::move(records)));
+    parts.back().wrapper = owner;
+    if (!owner) parts.back().wrapper.reset();
+    // A part has no values of its own: what was measured on the whole holds for it too.
+    for (auto& step : parts.back().steps) {
+      const auto* known = this->step(step.number);
+      if (known != nullptr) step.weight_drift = known->weight_drift;
+    }
+  }
+  return parts;
+}
+
+const Site* Timeline::site(const std::string& what) const {
+  const std::string own = wrapper ? what + " " + std::to_string(*wrapper) : what;
+  const Site* other = nullptr;
+  for (const auto& [rank, record] : records_) {
+    for (const auto& site : record->sites) {
+      if (site.what == what || site.what == own) return &site;
+      if (other == nullptr && site.what.starts_with(what + " ")) other = &site;
+    }
+  }
+  return other;
+}
+
+const Fact* Timeline::fact(int rank, const std::string& subject, const std::string& key,
+                           std::optional<std::int64_t> step) const {
+  const auto* found = record(rank);
+  if (found == nullptr) return nullptr;
+  const Fact* latest = nullptr;
+  for (const auto& fact : found->facts) {
+    if (fact.subject == subject && fact.key == key && (!step || fact.step <= *step)) latest = &fact;
+  }
+  return latest;
 }
 
 const RankRecord* Timeline::record(int rank) const {
@@ -280,7 +456,9 @@ std::vector<int> Timeline::trainable() const {
 
 std::optional<std::string> Timeline::ddp_field(const std::string& key) const {
   for (const auto& field : records_.begin()->second->ddp_fields) {
-    if (field.moment == "construction" && field.key == key) return field.value;
+    if (field.moment == "construction" && field.key == key &&
+        field.wrapper == wrapper.value_or(field.wrapper))
+      return field.value;
   }
   return {};
 }

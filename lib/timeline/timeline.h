@@ -32,8 +32,10 @@ class TimelineStep {
       drifting;  // tensors whose values were compared and differ, largest first
 
   bool complete() const;  // every rank has it
+  bool examined() const;  // and looked at its tensors, not only at what happened
   const Observation* find(int rank, int tensor, Stage stage) const;
   const Usage* usage(int rank, int tensor) const;
+  const Sample* sample(int rank, int tensor, Stage stage) const;
   // Ranks in groups of equal bits; a rank that lacks the observation stands in none.
   std::vector<std::vector<int>> groups(int tensor, Stage stage) const;
 
@@ -43,7 +45,8 @@ class TimelineStep {
  private:
   // By rank, then by tensor: where to find it.
   struct Slots {
-    const Observation* by_stage[4] = {};
+    const Observation* by_stage[kStages] = {};
+    const Sample* sample_by_stage[kStages] = {};
     const Usage* usage = nullptr;
   };
   std::vector<std::vector<Slots>> slots_;
@@ -72,11 +75,22 @@ class Timeline {
   ~Timeline();
 
   RunInfo run;
-  std::vector<TensorInfo> tensors;  // as the lowest rank present describes them
+  // Of all ranks, each name once; ids are positions here. Described as by the lowest rank that has
+  // it.
+  std::vector<TensorInfo> tensors;
   std::vector<TimelineStep> steps;  // ascending; step 0 is the state before the first one
   std::vector<std::string>
       notes;  // what is missing: "rank 1 left no record", "rank 0 ended after step 3"
   std::optional<MeanCheck> mean_check;
+
+  // The one wrapper that this is about: of a run that has only one, or of a part.
+  std::optional<int> wrapper;
+
+  // A run with several wrappers, or with parameters beside its wrapper, in parts: one for each
+  // wrapper, and one for what none covers. A part has all steps in which its parameters took part,
+  // counts only what concerns it, and takes no parameter of another part for trainable. Empty if
+  // there is but one.
+  std::vector<Timeline> parts() const;
 
   const RankRecord* record(int rank) const;  // null if that rank left none
   const TimelineStep* step(std::int64_t number) const;
@@ -87,12 +101,21 @@ class Timeline {
   std::optional<std::string> ddp_field(const std::string& key) const;
   bool has_wrapper() const { return ddp_field("world_size").has_value(); }
   bool flag(const std::string& key) const { return ddp_field(key).value_or("0") != "0"; }
+  // The place in the program where `what` (record.h) first happened, as the lowest rank that has it
+  // saw it; for "wrap", "forward" and "forward-around" the wrapper's.
+  const Site* site(const std::string& what) const;
+  // The latest fact of that name that held at `step`, or at the end; null if there is none.
+  const Fact* fact(int rank, const std::string& subject, const std::string& key,
+                   std::optional<std::int64_t> step = {}) const;
   // The first error event of a rank, if any.
   const Event* error(int rank) const;
 
  private:
   Timeline();
   std::map<int, std::unique_ptr<RankRecord>> records_;
+  std::map<int, std::vector<int>> own_ids_;  // by rank: a tensor's id in that rank's record, or -1
+
+  void adopt_tensors(int rank, RankRecord& record);
 };
 
 }  // namespace ddp_doctor

@@ -1,7 +1,8 @@
 # Sourced by the tests of this folder: each is one story about the command line, run with
-#   DDP_DOCTOR=bin/ddp-doctor EXAMPLES=examples FIXTURES=tests/fixtures bash NAME.sh
+#   DDP_DOCTOR=bin/ddp-doctor EXAMPLES=examples FIXTURES=tests/fixtures PYTHON_TORCH=python3 bash NAME.sh
 # and fails with the command that failed and what it printed.
 set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # The one that scripts/setup equips, whatever else stands first on PATH.
 python=/usr/bin/python3
 : "${DDP_DOCTOR:?path of ddp-doctor}" "${EXAMPLES:?folder of the example programs}" "${FIXTURES:?folder of the programs that only tests need}"
@@ -27,12 +28,21 @@ doctor() {
   nothing_left
 }
 
-# No rank of this test's runs is alive, and no temporary folder stays.
+# Processes that a run of this test started, at any depth: all of them inherit the run's folder. The dead do not count.
+alive() {
+  local file
+  for file in $(grep -lsaz "^DDP_DOCTOR_RECORD=$work/${1:-}" /proc/[0-9]*/environ); do
+    file=${file#/proc/}
+    echo "${file%/environ}"
+  done
+}
+
+# No process of this test's runs is alive, and no temporary folder stays.
 nothing_left() {
   local pids
-  pids=$(pgrep -f "script-probe.*$work")
+  pids=$(pgrep -f "script-probe.*$work"; alive)
   [ -z "$pids" ] || fail "${last:-}: processes left: $pids"
-  [ -z "$(ls -A "$TMPDIR")" ] || fail "${last:-}: left in the temporary folder: $(ls "$TMPDIR")"
+  [ -z "$(ls -A "$TMPDIR" | grep -v '^torch')" ] || fail "${last:-}: left in the temporary folder: $(ls "$TMPDIR")"
 }
 
 printed() { grep -qE -- "$1" "$work/out" || fail "$last: stdout has no line like: $1"; }
@@ -40,6 +50,12 @@ not_printed() { ! grep -qE -- "$1" "$work/out" || fail "$last: stdout has a line
 said() { grep -qE -- "$1" "$work/err" || fail "$last: stderr has no line like: $1"; }
 # An error message: one that names the problem, and no stack of C++ frames.
 complained() { said "$1"; ! grep -q "frame #" "$work/err" || fail "$last: a backtrace in the message"; }
+
+# For the stories about programs in Python.
+need_torch() {
+  : "${PYTHON_TORCH:?a Python that has torch}"
+  export DDP_DOCTOR_PYTHON=$PYTHON_TORCH
+}
 
 # json EXPRESSION: a Python expression over the report r in $work/out that must be true.
 json() {

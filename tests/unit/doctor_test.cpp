@@ -63,27 +63,41 @@ TEST(Doctor, HasAPageForEveryRule) {
   }
 }
 
+TEST(Doctor, LeavesTheProgramsOwnWordsAlone) {
+  EXPECT_THAT(doctor({"run", "missing.py", "--", "--help", "--steps", "0"}).err,
+              HasSubstr("missing.py: no such file"));
+  EXPECT_THAT(doctor({"run", "--", "no-such-command", "--version"}).err,
+              HasSubstr("no-such-command: no such command"));
+  EXPECT_THAT(
+      doctor({"run", "missing.py", "--epochs", "3"}).err,
+      HasSubstr(
+          "put the program's own arguments after --: ddp-doctor run missing.py -- --epochs 3"));
+}
+
 TEST(ProgramFile, IsToldFromWhatItIsNot) {
   TemporaryFolder folder;
   const auto refusal = [&](const std::string& name, const std::string& content) -> std::string {
     const auto file = folder.path() / name;
     std::ofstream(file, std::ios::binary) << content;
     try {
-      require_torchscript(file);
+      kind_of_program(file);
     } catch (const Error& error) {
       return error.what();
     }
     return "";
   };
   EXPECT_THAT(refusal("empty.pt", ""), HasSubstr("the file is empty"));
-  EXPECT_THAT(refusal("train.py", "import torch\n"), HasSubstr("not scripts"));
   EXPECT_THAT(refusal("legacy.pt", "\x80\x02}q"), HasSubstr("a Python pickle"));
   EXPECT_THAT(refusal("trainer",
                       "\x7f"
                       "ELF"),
-              HasSubstr("an executable"));
+              HasSubstr("put it after --"));
+  EXPECT_THAT(refusal("launcher", "#!/bin/sh\n"), HasSubstr("put it after --"));
   EXPECT_THAT(refusal("notes.pt", "hello"), HasSubstr("does not begin like a zip archive"));
   EXPECT_EQ(refusal("program.pt", "PK\x03\x04...."), "");
+  EXPECT_EQ(kind_of_program(folder.path() / "program.pt"), ProgramKind::kTorchScript);
+  EXPECT_EQ(refusal("train.py", "#!/usr/bin/env python3\n"), "");
+  EXPECT_EQ(kind_of_program(folder.path() / "train.py"), ProgramKind::kPython);
 }
 
 TEST(RunFolder, RemovesATemporaryOneAndKeepsTheUsers) {
@@ -112,6 +126,8 @@ TEST(RunInfo, SurvivesARoundTrip) {
   run.steps_wanted = 9;
   run.settings = {{"lr", "0.1"}};
   run.exits = {{1, RankExit::Kind::kSignaled, 9, 123, 0, "", "last\nwords \xff"}};
+  run.notes = {"rank 1 had finished"};
+  run.failure = "no";
   save_run_info(folder.path(), run);
   const RunInfo read = load_run_info(folder.path());
   EXPECT_EQ(read.index, 2);
@@ -120,6 +136,20 @@ TEST(RunInfo, SurvivesARoundTrip) {
   ASSERT_EQ(read.exits.size(), 1u);
   EXPECT_EQ(read.exits[0].kind, RankExit::Kind::kSignaled);
   EXPECT_EQ(read.exits[0].time_ns, 123);
+  EXPECT_EQ(read.notes, run.notes);
+  EXPECT_EQ(read.failure, run.failure);
+}
+
+TEST(RunInfo, GathersTheEndsThatRanksLeft) {
+  TemporaryFolder folder;
+  save_rank_exit(folder.path(), {10, RankExit::Kind::kExited, 3});
+  save_rank_exit(folder.path(), {2, RankExit::Kind::kSignaled, 9});
+  std::ofstream(folder.path() / "rank-00003.exit") << "{";
+  const auto exits = load_rank_exits(folder.path());
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[0].rank, 2);
+  EXPECT_EQ(exits[0].code, 9);
+  EXPECT_EQ(exits[1].kind, RankExit::Kind::kExited);
 }
 
 TEST(RunInfo, RefusesWhatANewerVersionWroteAndWhatIsNoRun) {

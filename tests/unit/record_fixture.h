@@ -79,10 +79,19 @@ inline StepRecord full_step(std::int64_t number) {
   s.observations = {observation(0, Stage::kLocalGradient, 0.1),
                     observation(0, Stage::kGradient, kInf), observation(0, Stage::kWeight, kNan),
                     observation(1, Stage::kBuffer, 5e-324)};
-  s.usages = {{0, true, false, false, false},
-              {1, false, true, false, false},
-              {2, false, false, true, false},
-              {3, false, false, false, true}};
+  s.usages = {{0, true, false, false, false, 3, 2},
+              {1, false, true, std::nullopt, false, 0, 0, true},
+              {2, false, std::nullopt, true, false, 0, 0, false, false},
+              {3, false, false, false, true, 0, 0, false, true, true}};
+  s.optimizer = 1;
+  s.examined = number % 2 == 0;
+  s.skipped = true;
+  s.scale = 1024.0;
+  s.trace = "F0+ B0+";
+  s.calls = {
+      {"all_reduce", "sum", "float32", 12, "0,2", "before-step", "gradient of w", "t.py", 7, 3},
+      {"barrier", "", "", 0, "", "outside", "", "t.py", 9, 1}};
+  s.samples = {{0, Stage::kWeightBefore, {0.5, kNan}}, {1, Stage::kReducedGradient, {}}};
   s.values = {{0, Stage::kWeight, {0, 1, 255, 0}}, {1, Stage::kBuffer, {7}}};
   return s;
 }
@@ -133,6 +142,33 @@ inline void expect_same(const StepRecord& actual, const StepRecord& expected) {
     EXPECT_EQ(actual.usages[i].reached, expected.usages[i].reached);
     EXPECT_EQ(actual.usages[i].in_output, expected.usages[i].in_output);
     EXPECT_EQ(actual.usages[i].frozen, expected.usages[i].frozen);
+    EXPECT_EQ(actual.usages[i].arrivals, expected.usages[i].arrivals);
+    EXPECT_EQ(actual.usages[i].last_backward, expected.usages[i].last_backward);
+    EXPECT_EQ(actual.usages[i].replaced, expected.usages[i].replaced);
+    EXPECT_EQ(actual.usages[i].in_optimizer, expected.usages[i].in_optimizer);
+    EXPECT_EQ(actual.usages[i].assigned, expected.usages[i].assigned);
+  }
+  EXPECT_EQ(actual.optimizer, expected.optimizer);
+  EXPECT_EQ(actual.examined, expected.examined);
+  EXPECT_EQ(actual.skipped, expected.skipped);
+  EXPECT_EQ(actual.scale, expected.scale);
+  EXPECT_EQ(actual.trace, expected.trace);
+  ASSERT_EQ(actual.calls.size(), expected.calls.size());
+  for (std::size_t i = 0; i < expected.calls.size(); ++i) {
+    const Collective& a = actual.calls[i];
+    const Collective& e = expected.calls[i];
+    EXPECT_EQ(std::tie(a.op, a.reduce, a.dtype, a.numel, a.group, a.moment, a.target, a.file,
+                       a.line, a.count),
+              std::tie(e.op, e.reduce, e.dtype, e.numel, e.group, e.moment, e.target, e.file,
+                       e.line, e.count));
+  }
+  ASSERT_EQ(actual.samples.size(), expected.samples.size());
+  for (std::size_t i = 0; i < expected.samples.size(); ++i) {
+    EXPECT_EQ(actual.samples[i].tensor, expected.samples[i].tensor);
+    EXPECT_EQ(actual.samples[i].stage, expected.samples[i].stage);
+    ASSERT_EQ(actual.samples[i].values.size(), expected.samples[i].values.size());
+    for (std::size_t k = 0; k < expected.samples[i].values.size(); ++k)
+      expect_same(actual.samples[i].values[k], expected.samples[i].values[k]);
   }
 }
 

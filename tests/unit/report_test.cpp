@@ -163,7 +163,7 @@ TEST(JsonReport, CarriesWhatTheTextSays) {
   EXPECT_EQ(json["runs"][0]["steps_table"][0]["drift"], 0.0);
   EXPECT_EQ(json["findings"][0]["parameters"][0]["name"], "orphan.weight");
   EXPECT_EQ(json["findings"][0]["proof"]["run"], 1);
-  EXPECT_EQ(json["runs"][1]["rules"], nlohmann::json::parse(R"(["DDP201","DDP207"])"));
+  EXPECT_EQ(json["runs"][1]["rules"], nlohmann::json::parse(R"(["DDP201","DDP207","DDP208"])"));
 }
 
 TEST(JsonReport, SpellsOutWhatJsonCannotHold) {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lib/diagnose/diagnose.h"
 #include "lib/timeline/timeline.h"
 
 namespace ddp_doctor {
@@ -83,7 +86,9 @@ class RunBuilder {
     for (auto& step : record(rank).steps) {
       if (step.step < from_step || step.step > to_step) continue;
       for (auto& usage : step.usages) {
-        if (usage.tensor == tensor) usage.used = usage.reached = usage.in_output = false;
+        if (usage.tensor != tensor) continue;
+        usage.used = false;
+        usage.reached = usage.in_output = false;
       }
       std::erase_if(step.observations, [&](const Observation& seen) {
         return seen.tensor == tensor &&
@@ -99,6 +104,102 @@ class RunBuilder {
     std::erase_if(here.steps, [&](const StepRecord& seen) { return seen.step >= step; });
     here.events = {{step, time_ns, "error", "forward", text}};
     return *this;
+  }
+
+  // What each step did, in order (docs/record.md), and the counts that belong to it.
+  RunBuilder& trace(const std::string& actions, int backwards, int from_step = 1,
+                    int to_step = 1000) {
+    return each_step([&](int, StepRecord& step) {
+      if (step.step < from_step || step.step > to_step) return;
+      step.trace = actions;
+      step.backwards = backwards;
+    });
+  }
+
+  // One rank's bits of a tensor at a stage, in every step: in place of what is there, or new.
+  RunBuilder& observe(int rank, int tensor, Stage stage, int value, int from_step = 1,
+                      int to_step = 1000) {
+    for (auto& step : record(rank).steps) {
+      if (step.step < from_step || step.step > to_step) continue;
+      std::erase_if(step.observations, [&](const Observation& seen) {
+        return seen.tensor == tensor && seen.stage == stage;
+      });
+      step.observations.push_back({tensor, stage, digest_of(value)});
+    }
+    return *this;
+  }
+
+  // The stage was not looked at.
+  RunBuilder& forget(Stage stage) {
+    return each_step([&](int, StepRecord& step) {
+      std::erase_if(step.observations,
+                    [&](const Observation& seen) { return seen.stage == stage; });
+    });
+  }
+
+  // The values at the sampled positions.
+  RunBuilder& sample(int rank, int tensor, Stage stage, const std::vector<double>& values,
+                     int from_step = 1, int to_step = 1000) {
+    for (auto& step : record(rank).steps) {
+      if (step.step < from_step || step.step > to_step) continue;
+      std::erase_if(step.samples, [&](const Sample& seen) {
+        return seen.tensor == tensor && seen.stage == stage;
+      });
+      step.samples.push_back({tensor, stage, values});
+    }
+    return *this;
+  }
+
+  RunBuilder& usage(int tensor, const std::function<void(int rank, Usage&)>& change,
+                    int from_step = 1, int to_step = 1000) {
+    return each_step([&](int rank, StepRecord& step) {
+      if (step.step < from_step || step.step > to_step) return;
+      for (auto& usage : step.usages) {
+        if (usage.tensor == tensor) change(rank, usage);
+      }
+    });
+  }
+
+  // A hand-written collective of every rank, in every step.
+  RunBuilder& call(const Collective& call, int from_step = 1) {
+    return each_step([&](int, StepRecord& step) {
+      if (step.step < from_step) return;
+      step.calls.push_back(call);
+      step.collectives += static_cast<int>(call.count);
+    });
+  }
+
+  RunBuilder& fact(int rank, int step, const std::string& subject, const std::string& key,
+                   const std::string& json) {
+    record(rank).facts.push_back({step, subject, key, json});
+    return *this;
+  }
+
+  RunBuilder& tensors(const std::function<void(int rank, TensorInfo&)>& change) {
+    for (auto& record : records_) {
+      for (auto& tensor : record.tensors) change(record.header.rank, tensor);
+    }
+    return *this;
+  }
+
+  // A buffer, equal on all ranks; returns its id.
+  int buffer(const std::string& name, std::optional<int> wrapper) {
+    const int id = static_cast<int>(records_.front().tensors.size());
+    for (auto& record : records_) {
+      TensorInfo info;
+      info.id = id;
+      info.name = name;
+      info.kind = "buffer";
+      info.dtype = "float32";
+      info.sizes = {1};
+      info.numel = 1;
+      info.trainable = false;
+      info.wrapper = wrapper;
+      record.tensors.push_back(info);
+      for (auto& step : record.steps)
+        step.observations.push_back({id, Stage::kBuffer, digest_of(70)});
+    }
+    return id;
   }
 
   Timeline build() { return Timeline::merge(run_, std::move(records_)); }
@@ -126,5 +227,33 @@ class RunBuilder {
   RunInfo run_;
   std::vector<RankRecord> records_;
 };
+
+inline std::vector<std::string> codes_of(const std::vector<Finding>& findings) {
+  std::vector<std::string> codes;
+  for (const auto& finding : findings) codes.push_back(finding.rule);
+  return codes;
+}
+
+// The codes of the root causes.
+inline std::vector<std::string> diagnosed(RunBuilder run) {
+  return codes_of(diagnose(run.build()).findings);
+}
+
+// What that rule found, as a root cause or as a consequence.
+inline std::optional<Finding> found(const std::string& code, RunBuilder run) {
+  for (const auto& root : diagnose(run.build()).findings) {
+    if (root.rule == code) return root;
+    for (const auto& consequence : root.consequences) {
+      if (consequence.rule == code) return consequence;
+    }
+  }
+  return {};
+}
+
+inline std::vector<std::string> names_of(const Finding& finding) {
+  std::vector<std::string> names;
+  for (const auto& parameter : finding.parameters) names.push_back(parameter.name);
+  return names;
+}
 
 }  // namespace ddp_doctor

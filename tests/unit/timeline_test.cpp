@@ -161,3 +161,59 @@ TEST_F(TimelineOnDisk, RefusesAFolderWithoutRecords) {
 
 }  // namespace
 }  // namespace ddp_doctor
+
+namespace ddp_doctor {
+namespace {
+
+TEST(TimelineMerge, KnowsTensorsByNameWhereRanksCountThemDifferently) {
+  RunBuilder run(2, {"a", "b"}, 1);
+  std::swap(run.record(1).tensors[0].name, run.record(1).tensors[1].name);
+  run.record(1).tensors.push_back(run.record(1).tensors[0]);
+  run.record(1).tensors.back().id = 2;
+  run.record(1).tensors.back().name = "only here";
+  run.differ(1, 0, Stage::kGradient, 1);  // rank 1's first tensor: "b"
+  const Timeline timeline = run.build();
+  ASSERT_EQ(timeline.tensors.size(), 3U);
+  EXPECT_EQ(timeline.tensors[2].name, "only here");
+  EXPECT_EQ(timeline.step(1)->groups(0, Stage::kGradient).size(), 1U);
+  EXPECT_EQ(timeline.step(1)->groups(1, Stage::kGradient).size(), 2U);
+}
+
+TEST(TimelineParts, AreOneForEachWrapperWithItsOwnStepsAndCounts) {
+  RunBuilder run(2, {"g.weight", "d.weight"}, 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int wrapper = 0; wrapper < 2; ++wrapper) {
+      run.record(rank).tensors[static_cast<std::size_t>(wrapper)].wrapper = wrapper;
+      run.record(rank).ddp_fields.push_back({"construction", "world_size", "2", true, wrapper});
+      // Step 1 is the first wrapper's, step 2 the second's.
+      auto& step = run.step(rank, wrapper + 1);
+      std::erase_if(step.usages, [&](const Usage& usage) { return usage.tensor != wrapper; });
+      step.trace = wrapper == 0 ? "F0+ F1+ B0+,1+" : "F0+ F1-*2 B1-";
+    }
+  }
+  const auto parts = run.build().parts();
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].steps.size(), 2U);  // 0 and 1
+  ASSERT_EQ(parts[1].steps.back().number, 2);
+  EXPECT_EQ(parts[1].trainable(), std::vector<int>{1});
+  const StepRecord& second = *parts[1].steps.back().ranks[0];
+  EXPECT_EQ(second.forwards_through_wrapper, 2);
+  EXPECT_EQ(second.backwards, 1);
+  EXPECT_EQ(second.unsynchronized_backwards, 1);
+}
+
+TEST(TimelineParts, AreNoneWhereThereIsOneWrapper) {
+  EXPECT_TRUE(RunBuilder(2, {"a", "b"}, 1).wrapper({}).build().parts().empty());
+}
+
+TEST(TimelineStep, IsExaminedOnlyIfEveryRankLookedAtItsTensors) {
+  RunBuilder run(2, {"a"}, 2);
+  run.step(1, 2).examined = false;
+  const Timeline timeline = run.build();
+  EXPECT_TRUE(timeline.step(1)->examined());
+  EXPECT_FALSE(timeline.step(2)->examined());
+  EXPECT_TRUE(timeline.step(2)->complete());
+}
+
+}  // namespace
+}  // namespace ddp_doctor

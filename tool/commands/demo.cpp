@@ -57,7 +57,8 @@ Action setup_demo(CLI::App& app) {
       ->capture_default_str();
   add_output_flags(app, options->output);
   add_environment_defaults(app);
-  return [options](Streams streams) {
+  return [options](const Call& call) {
+    const Streams streams = call.streams;
     if (options->name.empty()) return list(streams);
     const auto& all = demos();
     const auto chosen = std::find_if(all.begin(), all.end(),

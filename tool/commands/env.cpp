@@ -10,6 +10,7 @@
 #include "lib/error.h"
 #include "lib/version.h"
 #include "tool/command.h"
+#include "tool/interpreter.h"
 #include "tool/paths.h"
 
 namespace ddp_doctor {
@@ -60,10 +61,27 @@ std::string examples() {
   }
 }
 
+std::string described(const Interpreter& interpreter) {
+  if (interpreter.path.empty()) return interpreter.why_not;
+  if (!interpreter.why_not.empty())
+    return fmt::format("{}: {}", interpreter.path.string(), interpreter.why_not);
+  return fmt::format("{}: Python {}, torch {}", interpreter.path.string(), interpreter.python,
+                     interpreter.torch);
+}
+
+std::string python_support() {
+  try {
+    return python_probe().string();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 Action setup_env(CLI::App&) {
-  return [](Streams streams) {
+  return [](const Call& call) {
+    const Streams streams = call.streams;
     utsname system{};
     uname(&system);
     const auto line = [&](const char* what, const std::string& value) {
@@ -74,6 +92,9 @@ Action setup_env(CLI::App&) {
     line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine));
     line("cores, memory", fmt::format("{}, {}", std::thread::hardware_concurrency(), memory()));
     line("TorchScript programs", script_support());
+    line("programs in Python", python_support());
+    for (const auto& interpreter : interpreters(""))
+      line(interpreter.found_as.c_str(), described(interpreter));
     line("examples", examples());
     return exit_code::kHealthy;
   };

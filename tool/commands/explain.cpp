@@ -14,7 +14,8 @@ Action setup_explain(CLI::App& app) {
   app.add_option("rule", *code, "Its code (DDP101) or name (wrapper-bypassed)")
       ->required()
       ->type_name("CODE");
-  return [code](Streams streams) {
+  return [code](const Call& call) {
+    const Streams streams = call.streams;
     std::string wanted = *code;
     for (auto& letter : wanted)
       letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
@@ -31,7 +32,8 @@ Action setup_explain(CLI::App& app) {
 }
 
 Action setup_rules(CLI::App&) {
-  return [](Streams streams) {
+  return [](const Call& call) {
+    const Streams streams = call.streams;
     for (const Rule& rule : all_rules()) {
       streams.out << fmt::format("{} {:<24} {:<8} {}\n", rule.code, rule.name,
                                  name_of(rule.severity), rule.headline);

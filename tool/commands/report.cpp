@@ -15,7 +15,8 @@ Action setup_report(CLI::App& app) {
       ->type_name("RUN-FOLDER");
   add_output_flags(app, options->output);
   add_environment_defaults(app);
-  return [options](Streams streams) {
+  return [options](const Call& call) {
+    const Streams streams = call.streams;
     return deliver(read_examination(options->folder), options->output, streams);
   };
 }

@@ -23,6 +23,7 @@ Verdict check(const Timeline& timeline) {
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
   Finding finding = finding_of(kWrapperBypassed);
+  finding.where = where(timeline, "forward-around");
   std::set<int> ranks;
   std::size_t bypassed = 0;
   int around = 0;
@@ -66,7 +67,11 @@ Verdict check(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kWrapperBypassed = {"DDP101", "wrapper-bypassed", Severity::kError,
-                               "the loss did not go through the wrapper's forward", check};
+const Rule kWrapperBypassed = {"DDP101",
+                               "wrapper-bypassed",
+                               Severity::kError,
+                               "the loss did not go through the wrapper's forward",
+                               check,
+                               Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -29,8 +29,8 @@ const char* reason_for(const Timeline& timeline, const TimelineStep& step, int t
     const auto* usage = step.usage(rank, tensor);
     if (usage == nullptr) continue;
     if (usage->frozen) return kFrozen;
-    reached = reached || usage->reached;
-    in_output = in_output || usage->in_output;
+    reached = reached || usage->reached.value_or(false);
+    in_output = in_output || usage->in_output.value_or(false);
   }
   if (!reached) return kNeverCalled;
   return in_output ? kNotInLoss : kDetached;
@@ -154,6 +154,7 @@ Verdict check(const Timeline& timeline) {
       timeline.has_wrapper() && steps.front()->ranks.front()->forwards_through_wrapper > 0;
   const bool harmful = through_wrapper && !wrapper_expects_unused(timeline);
   Finding finding = finding_of(kUnusedParameters);
+  finding.where = where(timeline, "wrap");
   finding.severity = harmful ? Severity::kError : Severity::kAdvice;
   finding.ranks = all_ranks(timeline);
   finding.first_step = found.first_step;
@@ -183,7 +184,11 @@ Verdict check(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUnusedParameters = {"DDP201", "unused-parameters", Severity::kError,
-                                "trainable parameters got no gradient on any rank", check};
+const Rule kUnusedParameters = {"DDP201",
+                                "unused-parameters",
+                                Severity::kError,
+                                "trainable parameters got no gradient on any rank",
+                                check,
+                                Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -97,6 +97,7 @@ Verdict check(const Timeline& timeline) {
   }
 
   Finding finding = finding_of(kRankDependentGraph);
+  finding.where = where(timeline, "forward");
   finding.first_step = dependence.first_step;
   finding.ranks = all_ranks(timeline);
   finding.parameters = parameters_of(timeline, dependence.parameters);
@@ -122,7 +123,11 @@ Verdict check(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kRankDependentGraph = {"DDP202", "rank-dependent-graph", Severity::kError,
-                                  "a parameter is used on some ranks and not on others", check};
+const Rule kRankDependentGraph = {"DDP202",
+                                  "rank-dependent-graph",
+                                  Severity::kError,
+                                  "a parameter is used on some ranks and not on others",
+                                  check,
+                                  Scope::kWrapper};
 
 }  // namespace ddp_doctor

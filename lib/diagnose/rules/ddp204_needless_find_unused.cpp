@@ -22,6 +22,7 @@ Verdict check(const Timeline& timeline) {
     }
   }
   Finding finding = finding_of(kNeedlessFindUnused);
+  finding.where = where(timeline, "wrap");
   finding.certainty =
       Certainty::kLikely;  // a branch that these steps did not take may leave something unused
   finding.ranks = all_ranks(timeline);
@@ -40,7 +41,11 @@ Verdict check(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kNeedlessFindUnused = {"DDP204", "needless-find-unused", Severity::kAdvice,
-                                  "find_unused_parameters=True, yet nothing was unused", check};
+const Rule kNeedlessFindUnused = {"DDP204",
+                                  "needless-find-unused",
+                                  Severity::kAdvice,
+                                  "find_unused_parameters=True, yet nothing was unused",
+                                  check,
+                                  Scope::kWrapper};
 
 }  // namespace ddp_doctor

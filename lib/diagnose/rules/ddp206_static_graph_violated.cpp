@@ -18,6 +18,7 @@ struct Violation {
   std::set<int> parameters;  // whose use changed
   std::optional<std::int64_t> first_step;
   std::string error;  // the reducer's own words, if it got to say them
+  bool is_no_sync() const { return error.find("expect_autograd_hooks_") != std::string::npos; }
 
   void seen(int rank, std::int64_t step) {
     ranks.insert(rank);
@@ -41,7 +42,7 @@ void compare_steps(const Timeline& timeline, const std::vector<const TimelineSte
 // What the reducer raised. One text, in the backward itself, is for parameters that it had found
 // unused in the first iteration; the other comes one forward late and lists those that got no
 // gradient.
-void read_error(const Timeline& timeline, const TimelineStep& first, int rank,
+void read_error(const Timeline& timeline, const TimelineStep* first, int rank,
                 Violation& violation) {
   const Event* error = timeline.error(rank);
   if (error == nullptr || error_kind(error->text) != "static-graph") return;
@@ -50,7 +51,8 @@ void read_error(const Timeline& timeline, const TimelineStep& first, int rank,
   const bool late = error->text.find("Expected to have finished reduction") != std::string::npos;
   violation.seen(rank, late ? std::max<std::int64_t>(error->step - 1, 1) : error->step);
   if (!violation.parameters.empty()) return;
-  if (!late) violation.parameters = unused(timeline, first, rank);
+  if (violation.is_no_sync()) return;
+  if (!late && first != nullptr) violation.parameters = unused(timeline, *first, rank);
   for (int index : indices) {
     if (const auto id = parameter_at(timeline, index)) violation.parameters.insert(*id);
   }
@@ -61,18 +63,23 @@ void read_error(const Timeline& timeline, const TimelineStep& first, int rank,
 bool only_left_out(const TimelineStep& first, const std::set<int>& parameters) {
   return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [&](int id) {
     const auto* usage = first.usage(0, id);
-    return usage != nullptr && !usage->used && usage->in_output;
+    return usage != nullptr && !usage->used && usage->in_output.value_or(false);
   });
 }
 
-std::string message_for(const Timeline& timeline, const TimelineStep& first,
+std::string message_for(const Timeline& timeline, const TimelineStep* first,
                         const Violation& violation) {
+  if (violation.is_no_sync()) {
+    return "static_graph=True does not go together with gradient accumulation under no_sync: the "
+           "first "
+           "backward under no_sync sets off a reduction that the reducer is not ready for.";
+  }
   if (violation.parameters.empty()) {
     return "static_graph=True, but the reducer found that the graph differs from that of the first "
            "iteration.";
   }
   const std::string names = list_of(parameters_of(timeline, violation.parameters));
-  if (only_left_out(first, violation.parameters)) {
+  if (first != nullptr && only_left_out(*first, violation.parameters)) {
     return fmt::format(
         "static_graph=True does not survive an output of forward that the loss leaves out: {} "
         "stand behind one.",
@@ -85,32 +92,39 @@ std::string message_for(const Timeline& timeline, const TimelineStep& first,
 Verdict check(const Timeline& timeline) {
   if (!timeline.has_wrapper() || !timeline.flag("static_graph")) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
-
+  const TimelineStep* first = steps.empty() ? nullptr : steps.front();
   Violation violation;
   for (int rank : all_ranks(timeline)) {
-    compare_steps(timeline, steps, rank, violation);
-    read_error(timeline, *steps.front(), rank, violation);
+    if (first != nullptr) compare_steps(timeline, steps, rank, violation);
+    read_error(timeline, first, rank, violation);
   }
-  if (violation.ranks.empty()) return std::vector<Finding>{};
+  if (violation.ranks.empty()) {
+    if (first == nullptr) return Undecidable{"no step was completed by every rank"};
+    return std::vector<Finding>{};
+  }
 
   Finding finding = finding_of(kStaticGraphViolated);
+  finding.where = where(timeline, "wrap");
   finding.ranks.assign(violation.ranks.begin(), violation.ranks.end());
   finding.first_step = violation.first_step;
   finding.parameters = parameters_of(timeline, violation.parameters);
   finding.evidence["steps_seen"] = steps.size();
   if (!violation.error.empty()) finding.evidence["error"] = violation.error;
-  finding.message = message_for(timeline, *steps.front(), violation);
-  finding.prescription = {
-      "Drop static_graph=True and use find_unused_parameters=True, or make every step use the same "
-      "parameters.",
-      "ddp-find-unused"};
+  finding.message = message_for(timeline, first, violation);
+  finding.prescription =
+      violation.is_no_sync()
+          ? Prescription{"Drop static_graph=True, or accumulate without no_sync.", "ddp"}
+          : Prescription{
+                "Drop static_graph=True and use find_unused_parameters=True, or make every "
+                "step use the same parameters.",
+                "ddp-find-unused"};
   return std::vector{finding};
 }
 
 }  // namespace
 
-const Rule kStaticGraphViolated = {"DDP206", "static-graph-violated", Severity::kError,
-                                   "static_graph=True, but the graph changed", check};
+const Rule kStaticGraphViolated = {
+    "DDP206", "static-graph-violated", Severity::kError, "static_graph=True, but the graph changed",
+    check,    Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -16,7 +16,7 @@ namespace {
 bool static_graph_would_fail(const TimelineStep& step, int rank, const std::set<int>& unused) {
   if (step.ranks[static_cast<std::size_t>(rank)]->unsynchronized_backwards > 0) return true;
   return std::any_of(unused.begin(), unused.end(),
-                     [&](int id) { return step.usage(rank, id)->in_output; });
+                     [&](int id) { return step.usage(rank, id)->in_output.value_or(false); });
 }
 
 Verdict check(const Timeline& timeline) {
@@ -37,6 +37,7 @@ Verdict check(const Timeline& timeline) {
   if (constant.empty()) return std::vector<Finding>{};
 
   Finding finding = finding_of(kStaticGraphApplicable);
+  finding.where = where(timeline, "wrap");
   finding.certainty = Certainty::kLikely;  // nobody saw the steps after these
   finding.ranks = all_ranks(timeline);
   finding.first_step = steps.front()->number;
@@ -54,8 +55,11 @@ Verdict check(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStaticGraphApplicable = {"DDP207", "static-graph-applicable", Severity::kAdvice,
+const Rule kStaticGraphApplicable = {"DDP207",
+                                     "static-graph-applicable",
+                                     Severity::kAdvice,
                                      "the unused set never changes: static_graph=True would do",
-                                     check};
+                                     check,
+                                     Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -14,6 +14,7 @@ Verdict check(const Timeline& timeline) {
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
   Finding finding = finding_of(kWeightsDrift);
+  finding.where = where(timeline, "step");
   std::set<int> parameters;
   std::size_t apart = 0;
   for (const auto* step : steps) {

@@ -21,6 +21,7 @@ Verdict check(const Timeline& timeline) {
   }
   if (ids.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kInitialWeightsDiffer);
+  finding.where = where(timeline, "step");
   finding.ranks = all_ranks(timeline);
   finding.first_step = 1;
   finding.parameters = parameters_of(timeline, ids);

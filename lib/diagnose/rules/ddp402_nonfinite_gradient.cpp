@@ -54,6 +54,7 @@ Verdict check(const Timeline& timeline) {
     if (origin.ranks.empty()) continue;
 
     Finding finding = finding_of(kNonfiniteGradient);
+    finding.where = where(timeline, "backward");
     finding.ranks = origin.ranks;
     finding.first_step = step.number;
     finding.parameters = parameters_of(timeline, origin.parameters);

@@ -1,0 +1,90 @@
+// DDP104: some gradients were synchronized, others were not, although every rank has one for them.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Left to DDP105 and DDP106, which know more: not what a reducer hooked, or nothing that it knows.
+bool is_special(const Timeline& timeline, const TimelineStep& step, int id) {
+  const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+  const bool outside = timeline.has_wrapper() && !tensor.ddp_index;
+  const auto* usage = step.usage(0, id);
+  return outside || (usage != nullptr && usage->replaced);
+}
+
+bool everywhere(const Timeline& timeline, const TimelineStep& step, int id) {
+  for (int rank : all_ranks(timeline)) {
+    if (step.find(rank, id, Stage::kGradient) == nullptr) return false;
+    const auto* usage = step.usage(rank, id);
+    if (usage != nullptr && !usage->used) return false;
+  }
+  return true;
+}
+
+// The hand-written one; null where a wrapper did it, and calls are for other things, such as a log.
+const Collective* synchronization(const Timeline& timeline, const TimelineStep& step) {
+  for (const auto* call : calls_before_step(step, 0)) {
+    if (!timeline.has_wrapper() || call->target.starts_with("gradient")) return call;
+  }
+  return nullptr;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+
+  Finding finding = finding_of(kPartialSync);
+  std::set<int> left_out;
+  std::set<int> synchronized;
+  std::size_t partial = 0;
+  for (const auto* step : steps) {
+    std::set<int> apart;
+    for (int id : differing(timeline, *step, Stage::kGradient)) {
+      if (!is_special(timeline, *step, id) && everywhere(timeline, *step, id)) apart.insert(id);
+    }
+    std::set<int> together;
+    for (int id : agreeing(timeline, *step)) {
+      if (local_gradients_differ(timeline, *step, id)) together.insert(id);
+    }
+    if (apart.empty() || together.empty()) continue;
+    ++partial;
+    left_out.insert(apart.begin(), apart.end());
+    synchronized.insert(together.begin(), together.end());
+    if (!finding.first_step) finding.first_step = step->number;
+  }
+  if (partial == 0) return std::vector<Finding>{};
+  const Collective* call = synchronization(timeline, *timeline.step(*finding.first_step));
+  const bool by_hand = call != nullptr;
+  finding.where = by_hand ? Where{call->file, call->line} : where(timeline, "step");
+  finding.ranks = all_ranks(timeline);
+  finding.parameters = parameters_of(timeline, left_out);
+  finding.evidence["parameters_left_out"] = left_out.size();
+  finding.evidence["parameters_synchronized"] = synchronized.size();
+  finding.evidence["steps_partial"] = partial;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["hand_written"] = by_hand;
+  finding.message = fmt::format(
+      "{} of {} were synchronized, but {} had a gradient on every rank and were not, in {} of {}.",
+      synchronized.size(), count_of(synchronized.size() + left_out.size(), "parameter"),
+      list_of(finding.parameters), partial, count_of(steps.size(), "step"));
+  finding.prescription =
+      by_hand ? Prescription{"Let the hand-written synchronization go over all parameters that the "
+                             "optimizer holds: every group of optimizer.param_groups, every module.",
+                             "allreduce-flat"}
+              : Prescription{"Let every parameter's gradient arrive in the micro-batch that is "
+                             "synchronized: what was used only under no_sync is not averaged.",
+                             ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kPartialSync = {"DDP104", "partial-sync", Severity::kError,
+                           "some gradients were synchronized, others were not", check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,57 @@
+// DDP105: the live parameters are not the ones any more that the reducer hooked.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/errors.h"
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (!timeline.wrapper) return std::vector<Finding>{};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Finding finding = finding_of(kParametersReplaced);
+  std::set<int> replaced;
+  bool harm = false;
+  for (const auto* step : steps) {
+    for (int rank : all_ranks(timeline)) {
+      for (int id : timeline.trainable()) {
+        const auto* usage = step->usage(rank, id);
+        if (usage == nullptr || !usage->replaced) continue;
+        replaced.insert(id);
+        if (!finding.first_step) finding.first_step = step->number;
+      }
+    }
+    harm = harm || (!replaced.empty() && !differing(timeline, *step, Stage::kGradient).empty());
+  }
+  if (replaced.empty() || !harm) return std::vector<Finding>{};
+  finding.where = where(timeline, "wrap");
+  finding.ranks = all_ranks(timeline);
+  finding.parameters = parameters_of(timeline, replaced);
+  finding.evidence["parameters_replaced"] = replaced.size();
+  finding.evidence["parameters"] = timeline.trainable().size();
+  finding.message = fmt::format(
+      "{} {} not what DistributedDataParallel hooked when it was constructed: moved, cast, "
+      "re-assigned or made anew after wrapping. The reducer waits for the old ones, and the "
+      "gradients of the new ones stay local.",
+      list_of(finding.parameters), replaced.size() == 1 ? "is" : "are");
+  finding.prescription = {
+      "Change, move or replace parameters before DistributedDataParallel(model), or wrap again "
+      "afterwards; to load values use parameter.data.copy_() or load_state_dict.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kParametersReplaced = {"DDP105",
+                                  "parameters-replaced-after-wrap",
+                                  Severity::kError,
+                                  "live parameters are not the ones that the reducer hooked",
+                                  check,
+                                  Scope::kWrapper};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,89 @@
+// DDP106: the optimizer updates trainable parameters that no wrapper covers, on gradients that
+// differ from rank to rank.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+// The program told DistributedDataParallel to leave it alone (_ddp_params_and_buffers_to_ignore).
+bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
+  if (!tensor.wrapper) return false;
+  const auto* fact = timeline.fact(0, "wrapper " + std::to_string(*tensor.wrapper), "ignored");
+  if (fact == nullptr) return false;
+  const auto names = nlohmann::json::parse(fact->value).get<std::vector<std::string>>();
+  const std::string own = tensor.name.substr(tensor.name.find(':') + 1);
+  return std::find(names.begin(), names.end(), own) != names.end();
+}
+
+bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
+  const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+  if (tensor.ddp_index || is_ignored(timeline, tensor)) return false;
+  for (int rank : all_ranks(timeline)) {
+    const auto* usage = step.usage(rank, id);
+    if (usage != nullptr && usage->used && usage->in_optimizer && !usage->replaced) return true;
+  }
+  return false;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto covered = [&](int id) {
+    return timeline.tensors[static_cast<std::size_t>(id)].ddp_index.has_value();
+  };
+  const auto trainable = timeline.trainable();
+  if (std::none_of(trainable.begin(), trainable.end(), covered)) return std::vector<Finding>{};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+
+  Finding finding = finding_of(kParametersOutside);
+  std::set<int> outside;
+  std::size_t apart = 0;
+  bool unfrozen = false;
+  for (const auto* step : steps) {
+    bool here = false;
+    for (int id : differing(timeline, *step, Stage::kGradient)) {
+      if (!is_outside(timeline, *step, id)) continue;
+      here = outside.insert(id).second || here || outside.contains(id);
+      unfrozen = unfrozen || timeline.tensors[static_cast<std::size_t>(id)].wrapper;
+      if (!finding.first_step) finding.first_step = step->number;
+    }
+    apart += here ? 1 : 0;
+  }
+  if (outside.empty()) return std::vector<Finding>{};
+  finding.where = where(timeline, "wrap");
+  finding.ranks = all_ranks(timeline);
+  finding.parameters = parameters_of(timeline, outside);
+  finding.evidence["parameters_outside"] = outside.size();
+  finding.evidence["steps_apart"] = apart;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["in_a_wrapped_module"] = unfrozen;
+  finding.message = fmt::format(
+      "The optimizer updates {}, which no DistributedDataParallel covers: {}. Their gradients "
+      "differ "
+      "across ranks in {} of {}.",
+      list_of(finding.parameters),
+      unfrozen ? "they were frozen, or not there, when it was constructed"
+               : "their module was never wrapped",
+      apart, count_of(steps.size(), "step"));
+  finding.prescription = {
+      unfrozen
+          ? "Construct DistributedDataParallel again after unfreezing or adding parameters, or "
+            "wrap with everything trainable that will ever be trained."
+          : "Wrap that module too, or put it into the wrapped one.",
+      "ddp"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kParametersOutside = {"DDP106", "parameters-outside-ddp", Severity::kError,
+                                 "the optimizer updates parameters that no wrapper covers", check};
+
+}  // namespace ddp_doctor

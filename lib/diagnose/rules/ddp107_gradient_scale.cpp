@@ -1,0 +1,171 @@
+// DDP107: what was synchronized is k times the mean of the local gradients, k not 1.
+//
+// Decided on samples: the values at a few fixed positions of every gradient, before and after the
+// synchronization. One k must fit all of them, to the accuracy of the dtype.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr double kTolerance = 0.01;  // compression to half precision stays well below
+constexpr std::size_t kFewest = 8;   // values that must agree on k
+
+const Sample* synchronized(const TimelineStep& step, int rank, int id, bool by_hand) {
+  return step.sample(rank, id, by_hand ? Stage::kGradient : Stage::kReducedGradient);
+}
+
+// What went in. By hand: right after the backward and a reducer's work, if any, because dividing
+// before the all-reduce is as good as dividing after it.
+const Sample* local(const TimelineStep& step, int rank, int id, bool by_hand) {
+  const auto* reduced = step.sample(rank, id, Stage::kReducedGradient);
+  return by_hand && reduced != nullptr ? reduced : step.sample(rank, id, Stage::kLocalGradient);
+}
+
+// Collectives that can have synchronized all gradients, and not only a figure for the log.
+bool synchronizes_by_hand(const Timeline& timeline, const TimelineStep& step) {
+  std::int64_t needed = 0;
+  for (int id : timeline.trainable())
+    needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
+  std::int64_t sent = 0;
+  for (const auto* call : calls_before_step(step, 0)) {
+    if (call->target.starts_with("gradient")) return true;
+    sent += call->numel * call->count;
+  }
+  return sent >= needed;
+}
+
+// k for the values of one step, if there is one. Values far below the largest are left out: their
+// sums round too coarsely to tell.
+std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, bool by_hand) {
+  std::vector<std::pair<double, double>> pairs;  // mean of the local values, synchronized value
+  double largest = 0.0;
+  for (int id : timeline.trainable()) {
+    const auto* after = synchronized(step, 0, id, by_hand);
+    if (after == nullptr) continue;
+    std::vector<double> mean(after->values.size(), 0.0);
+    std::vector<double> magnitude(after->values.size(), 0.0);
+    bool all = true;
+    for (int rank : all_ranks(timeline)) {
+      const auto* before = local(step, rank, id, by_hand);
+      all = all && before != nullptr && before->values.size() == mean.size();
+      if (!all) break;
+      for (std::size_t i = 0; i < mean.size(); ++i) {
+        mean[i] += before->values[i] / static_cast<double>(step.ranks.size());
+        magnitude[i] = std::max(magnitude[i], std::abs(before->values[i]));
+      }
+    }
+    if (!all) continue;
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      // Where the ranks cancel each other the quotient says nothing.
+      if (std::abs(mean[i]) < 0.1 * magnitude[i] || !std::isfinite(mean[i])) continue;
+      pairs.emplace_back(mean[i], after->values[i]);
+      largest = std::max(largest, std::abs(mean[i]));
+    }
+  }
+  std::vector<double> factors;
+  for (const auto& [mean, after] : pairs) {
+    if (std::abs(mean) > 1e-3 * largest) factors.push_back(after / mean);
+  }
+  if (factors.size() < kFewest) return {};
+  std::nth_element(factors.begin(),
+                   factors.begin() + static_cast<std::ptrdiff_t>(factors.size() / 2),
+                   factors.end());
+  const double k = factors[factors.size() / 2];
+  const bool one = std::all_of(factors.begin(), factors.end(), [&](double factor) {
+    return std::abs(factor - k) <= kTolerance * std::abs(k);
+  });
+  if (!one || !std::isfinite(k) || k == 0.0) return {};
+  return k;
+}
+
+// The losses were divided before backward, by the world size or by what all ranks have together
+// (samples, tokens): summing is then right.
+bool divided_before(const Timeline& timeline, const TimelineStep& step, double k) {
+  double sum = 0.0;
+  for (int rank : all_ranks(timeline)) {
+    const auto* fact = timeline.fact(rank, "loss", "factor", step.number);
+    if (fact == nullptr) return false;
+    sum += nlohmann::json::parse(fact->value).get<double>();
+  }
+  return k > 1.0 && sum < 1.0 + 1e-6;
+}
+
+// The sum over micro-batches was divided by their number, after the synchronization.
+bool divided_by_micro_batches(const TimelineStep& step, double k) {
+  const int backwards = step.ranks.front()->backwards;
+  return backwards > 1 && std::abs(k * backwards - 1.0) <= kTolerance;
+}
+
+// Clipping after a hand-written synchronization scales as well, by another factor in every step.
+bool is_plain(double k, int world_size) {
+  const double w = world_size;
+  return std::abs(k - w) < kTolerance * w || std::abs(k - 1.0 / w) < kTolerance / w ||
+         std::abs(k - w * w) < kTolerance * w * w;
+}
+
+Verdict check_with(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                   bool by_hand) {
+  std::vector<double> factors;
+  Finding finding = finding_of(kGradientScale);
+  for (const auto* step : steps) {
+    if (by_hand && !synchronizes_by_hand(timeline, *step)) continue;
+    const auto k = factor_of(timeline, *step, by_hand);
+    if (!k) continue;
+    if (by_hand && !is_plain(*k, timeline.run.world_size)) return std::vector<Finding>{};
+    if (std::abs(*k - 1.0) <= 2 * kTolerance || divided_before(timeline, *step, *k) ||
+        divided_by_micro_batches(*step, *k))
+      return std::vector<Finding>{};
+    if (!factors.empty() && std::abs(*k - factors.front()) > kTolerance * factors.front())
+      return std::vector<Finding>{};
+    if (!finding.first_step) finding.first_step = step->number;
+    factors.push_back(*k);
+  }
+  if (factors.empty() || (steps.size() > 1 && factors.size() < 2)) return std::vector<Finding>{};
+  finding.where = where(timeline, by_hand ? "step" : "wrap");
+  if (const auto calls = calls_before_step(*steps.front(), 0); by_hand && !calls.empty())
+    finding.where = Where{calls.front()->file, calls.front()->line};
+  finding.ranks = all_ranks(timeline);
+  finding.evidence["factor"] = factors.front();
+  finding.evidence["steps_checked"] = factors.size();
+  finding.evidence["hand_written"] = by_hand;
+  finding.message = fmt::format(
+      "Synchronized gradients are {:.4g} times the mean of the local ones on all parameters, in "
+      "all "
+      "{} that could be compared ({} ranks).",
+      factors.front(), count_of(factors.size(), "step"), timeline.run.world_size);
+  finding.prescription = {
+      by_hand
+          ? "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG."
+          : "A communication hook must divide by the world size itself: DistributedDataParallel "
+            "does not once a hook is registered.",
+      by_hand ? "allreduce-flat" : "ddp"};
+  return std::vector{finding};
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Verdict reduced = check_with(timeline, steps, false);
+  if (!std::get<std::vector<Finding>>(reduced).empty()) return reduced;
+  return check_with(timeline, steps, true);
+}
+
+}  // namespace
+
+const Rule kGradientScale = {"DDP107",
+                             "gradient-scale",
+                             Severity::kError,
+                             "synchronized gradients are not the mean of the local ones",
+                             check,
+                             Scope::kWrapper};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,124 @@
+// DDP108: between backward and synchronization the gradients were multiplied by a factor that is
+// not the same on every rank: a clip by the local norm, a normalisation.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr double kTolerance = 1e-3;
+
+// By what one factor `rank` changed its gradients before the first hand-written collective; nothing
+// if they were not changed by one factor.
+std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, int rank) {
+  std::vector<double> factors;
+  for (int id : timeline.trainable()) {
+    const auto* before = step.sample(rank, id, Stage::kLocalGradient);
+    const auto* after = step.sample(rank, id, Stage::kCollectiveGradient);
+    if (before == nullptr || after == nullptr || before->values.size() != after->values.size())
+      continue;
+    // A reducer came in between: what differs from the local gradient is the mean.
+    if (step.sample(rank, id, Stage::kReducedGradient) != nullptr) continue;
+    for (std::size_t i = 0; i < before->values.size(); ++i) {
+      if (std::abs(before->values[i]) > 1e-12 && std::isfinite(before->values[i]))
+        factors.push_back(after->values[i] / before->values[i]);
+    }
+  }
+  if (factors.size() < 4) return {};
+  const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
+  if (*high - *low > kTolerance * std::abs(*high)) return {};
+  return *high;
+}
+
+// Factors that are the weights of a mean, such as each rank's share of the tokens, are meant so:
+// they add up to 1, or to the world size where the sum is divided by it.
+bool is_weighted_mean(const std::vector<double>& factors) {
+  const double sum = std::accumulate(factors.begin(), factors.end(), 0.0);
+  const auto world_size = static_cast<double>(factors.size());
+  return std::abs(sum - 1.0) <= kTolerance || std::abs(sum - world_size) <= kTolerance * world_size;
+}
+
+// The weights may also be put right afterwards (the sum divided by the number of all tokens): then
+// the optimizer got sum(w_r * local_r) with weights that add up to 1.
+bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
+                           const std::vector<double>& factors) {
+  const double sum = std::accumulate(factors.begin(), factors.end(), 0.0);
+  std::size_t compared = 0;
+  for (int id : timeline.trainable()) {
+    const auto* got = step.sample(0, id, Stage::kGradient);
+    if (got == nullptr) continue;
+    for (std::size_t i = 0; i < got->values.size(); ++i) {
+      double mean = 0.0;
+      double magnitude = 0.0;
+      for (int rank : all_ranks(timeline)) {
+        const auto* local = step.sample(rank, id, Stage::kLocalGradient);
+        if (local == nullptr || local->values.size() != got->values.size()) return false;
+        const double part = factors[static_cast<std::size_t>(rank)] / sum * local->values[i];
+        mean += part;
+        magnitude += std::abs(part);
+      }
+      if (std::abs(got->values[i] - mean) > 10 * kTolerance * magnitude) return false;
+      ++compared;
+    }
+  }
+  return compared > 0;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Finding finding = finding_of(kClipBeforeSync);
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    std::vector<double> factors;
+    for (int rank : all_ranks(timeline)) {
+      const auto factor = factor_of(timeline, *step, rank);
+      if (factor) factors.push_back(*factor);
+    }
+    if (factors.size() != step->ranks.size()) continue;
+    const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
+    if (*high - *low <= 10 * kTolerance * std::abs(*high)) continue;  // alike on every rank
+    if (is_weighted_mean(factors) || becomes_weighted_mean(timeline, *step, factors)) continue;
+    ++affected;
+    if (finding.first_step) continue;
+    finding.first_step = step->number;
+    finding.evidence["factor_by_rank"] = factors;
+  }
+  if (affected == 0) return std::vector<Finding>{};
+  if (const auto calls = calls_before_step(*timeline.step(*finding.first_step), 0); !calls.empty())
+    finding.where = Where{calls.front()->file, calls.front()->line};
+  finding.ranks = all_ranks(timeline);
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  std::string by_rank;
+  for (const double factor : finding.evidence["factor_by_rank"].get<std::vector<double>>())
+    by_rank += fmt::format("{}{:.4g}", by_rank.empty() ? "" : ", ", factor);
+  finding.message = fmt::format(
+      "Each rank multiplied its gradients by a factor of its own after backward and before they "
+      "were "
+      "synchronized ({} in step {}), in {} of {}: the result is not the clipped mean.",
+      by_rank, *finding.first_step, affected, count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Synchronize first, then clip, unscale or normalise: the norm of the mean is the same on "
+      "every "
+      "rank.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kClipBeforeSync = {"DDP108", "clip-before-sync", Severity::kError,
+                              "gradients were scaled by a rank-local factor before they were "
+                              "synchronized",
+                              check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,68 @@
+// DDP109: more than one backward through one forward of the wrapper. The reducer is armed by the
+// forward, and the first backward uses that up.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+#include "lib/timeline/trace.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Backward passes after the reduced one through the same forward.
+std::size_t repeated(const StepRecord& step, int wrapper) {
+  std::size_t count = 0;
+  bool reduced = false;
+  for (const auto& pass : backwards_of(step.trace, wrapper)) {
+    if (pass.forward != BackwardPass::Forward::kNone) {
+      reduced = pass.reduced;
+    } else if (reduced && !pass.reduced) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (!timeline.wrapper) return std::vector<Finding>{};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Finding finding = finding_of(kRepeatedBackward);
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    std::size_t extra = 0;
+    for (const auto* record : step->ranks)
+      extra = std::max(extra, repeated(*record, *timeline.wrapper));
+    if (extra == 0 || differing(timeline, *step, Stage::kGradient).empty()) continue;
+    ++affected;
+    if (finding.first_step) continue;
+    finding.first_step = step->number;
+    finding.evidence["backwards"] = step->ranks.front()->backwards;
+    finding.evidence["not_reduced"] = extra;
+  }
+  if (affected == 0) return std::vector<Finding>{};
+  finding.where = where(timeline, "backward");
+  finding.ranks = all_ranks(timeline);
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "In {} of {} there was more than one backward through one forward of the wrapper: the first "
+      "one was reduced, and what {} more added stayed local.",
+      affected, count_of(steps.size(), "step"), finding.evidence["not_reduced"].get<std::size_t>());
+  finding.prescription = {
+      "Add the losses and call backward once, or give each loss a forward through the wrapper.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kRepeatedBackward = {"DDP109",
+                                "repeated-backward",
+                                Severity::kError,
+                                "several backwards through one forward; only one was reduced",
+                                check,
+                                Scope::kWrapper};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,60 @@
+// DDP110: gradients that came from torch.autograd.grad or a functional API and were assigned to the
+// parameters. No hook of a reducer fires in them.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Finding finding = finding_of(kAutogradGradBypass);
+  std::set<int> parameters;
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    std::set<int> here;
+    for (int id : differing(timeline, *step, Stage::kGradient)) {
+      const auto* usage = step->usage(0, id);
+      if (usage != nullptr && usage->assigned && !usage->used) here.insert(id);
+    }
+    if (here.empty()) continue;
+    ++affected;
+    parameters.insert(here.begin(), here.end());
+    if (!finding.first_step) finding.first_step = step->number;
+  }
+  if (affected == 0) return std::vector<Finding>{};
+  const bool all = parameters.size() == timeline.trainable().size();
+  finding.where = where(timeline, "autograd.grad");
+  if (!finding.where) finding.where = where(timeline, "step");
+  finding.ranks = all_ranks(timeline);
+  if (!all) finding.parameters = parameters_of(timeline, parameters);
+  finding.evidence["parameters_assigned"] = parameters.size();
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "The gradients of {} did not come from backward() but were computed by torch.autograd.grad "
+      "or "
+      "a functional API and assigned: nothing reduces them, and they differ across ranks in {} of "
+      "{}.",
+      all ? "every parameter" : list_of(finding.parameters), affected,
+      count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Compute them with loss.backward() on a forward through the wrapper, or all-reduce them by "
+      "hand before optimizer.step().",
+      "allreduce-flat"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kAutogradGradBypass = {"DDP110", "autograd-grad-bypass", Severity::kError,
+                                  "gradients were assigned without a backward", check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,85 @@
+// DDP112: gradients agree inside subgroups of the ranks, and not across them.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+using Groups = std::vector<std::vector<int>>;
+
+// The partition that all differing gradients share, each part with two ranks or more; empty if
+// there is none.
+Groups shared_partition(const Timeline& timeline, const TimelineStep& step) {
+  Groups shared;
+  for (int id : differing(timeline, step, Stage::kGradient)) {
+    const auto groups = step.groups(id, Stage::kGradient);
+    if (std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; }))
+      return {};
+    if (!local_gradients_differ(timeline, step, id)) continue;
+    if (!shared.empty() && groups != shared) return {};
+    shared = groups;
+  }
+  return shared.size() > 1 ? shared : Groups{};
+}
+
+std::string text_of(const Groups& groups) {
+  std::string text;
+  for (const auto& group : groups) {
+    std::string ranks;
+    for (int rank : group) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    text += (text.empty() ? "[" : ", [") + ranks + "]";
+  }
+  return text;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 4)
+    return std::vector<Finding>{};  // two subgroups of two ranks at least
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  const TimelineStep* first = nullptr;
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    if (shared_partition(timeline, *step).empty()) continue;
+    ++affected;
+    if (first == nullptr) first = step;
+  }
+  if (first == nullptr) return std::vector<Finding>{};
+  // Groups that hold different weights from the start are different models, not replicas.
+  if (const auto* start = timeline.step(0);
+      start != nullptr && start->complete() && !differing(timeline, *start, Stage::kWeight).empty())
+    return std::vector<Finding>{};
+  const Groups groups = shared_partition(timeline, *first);
+  Finding finding = finding_of(kWrongProcessGroup);
+  finding.where = where(timeline, timeline.has_wrapper() ? "wrap" : "step");
+  if (const auto calls = calls_before_step(*first, 0); !calls.empty())
+    finding.where = Where{calls.front()->file, calls.front()->line};
+  finding.ranks = all_ranks(timeline);
+  finding.first_step = first->number;
+  finding.evidence["groups"] = groups;
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "Gradients are equal inside the groups {} and differ between them, in {} of {}, although all "
+      "ranks began with the same weights: the averaging covers a part of the replicas only.",
+      text_of(groups), affected, count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Give DistributedDataParallel (or the all-reduce) the process group of all ranks that hold "
+      "the "
+      "same weights.",
+      "ddp"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kWrongProcessGroup = {"DDP112", "wrong-process-group", Severity::kError,
+                                 "gradients agree inside subgroups, not across all replicas",
+                                 check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,91 @@
+// DDP113: gradients are synchronized more often than the optimizer needs.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+#include "lib/timeline/trace.h"
+
+namespace ddp_doctor {
+namespace {
+
+std::size_t reductions(const StepRecord& step, int wrapper) {
+  std::size_t count = 0;
+  for (const auto& pass : backwards_of(step.trace, wrapper)) count += pass.reduced ? 1 : 0;
+  return count;
+}
+
+// The hand-written collective that reduces again what a reducer has made equal already; null if
+// there is none.
+const Collective* reduced_again(const Timeline& timeline, const TimelineStep& step) {
+  const auto calls = calls_before_step(step, 0);
+  const auto call = std::find_if(calls.begin(), calls.end(), [](const auto* call) {
+    return call->op == "all_reduce" && call->target.starts_with("gradient");
+  });
+  if (call == calls.end()) return nullptr;
+  bool any = false;
+  for (int id : timeline.trainable()) {
+    const auto before = step.groups(id, Stage::kCollectiveGradient);
+    if (step.find(0, id, Stage::kLocalGradient) == nullptr) continue;
+    if (before.size() != 1 || before.front().size() != step.ranks.size()) return nullptr;
+    any = any || local_gradients_differ(timeline, step, id);
+  }
+  return any ? *call : nullptr;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (!timeline.wrapper || timeline.run.world_size < 2) return std::vector<Finding>{};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Finding finding = finding_of(kRedundantSync);
+  std::size_t most = 0;
+  std::size_t affected = 0;
+  const Collective* again = nullptr;
+  for (const auto* step : steps) {
+    const std::size_t here = reductions(*step->ranks.front(), *timeline.wrapper);
+    const Collective* call = reduced_again(timeline, *step);
+    if (here < 2 && call == nullptr) continue;
+    most = std::max(most, here);
+    if (again == nullptr) again = call;
+    ++affected;
+    if (!finding.first_step) finding.first_step = step->number;
+  }
+  if (affected == 0) return std::vector<Finding>{};
+  finding.where = where(timeline, "backward");
+  if (again != nullptr) finding.where = Where{again->file, again->line};
+  finding.ranks = all_ranks(timeline);
+  finding.evidence["reductions_per_step"] = most;
+  finding.evidence["reduced_again_by_hand"] = again != nullptr;
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message =
+      again != nullptr
+          ? fmt::format(
+                "In {} of {} DistributedDataParallel has averaged the gradients already, "
+                "and a hand-written all-reduce does it once more.",
+                affected, count_of(steps.size(), "step"))
+          : fmt::format(
+                "Gradients are reduced {} times per optimizer step, in {} of {}; once, "
+                "after the last micro-batch, would do.",
+                most, affected, count_of(steps.size(), "step"));
+  finding.prescription = {
+      again != nullptr
+          ? "Drop the hand-written all-reduce."
+          : "Run every micro-batch but the last under no_sync, forward and backward both: the "
+            "forward decides whether its backward is reduced.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kRedundantSync = {"DDP113",
+                             "redundant-sync",
+                             Severity::kAdvice,
+                             "gradients are synchronized more often than needed",
+                             check,
+                             Scope::kWrapper};
+
+}  // namespace ddp_doctor

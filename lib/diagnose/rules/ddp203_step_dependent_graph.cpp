@@ -1,0 +1,67 @@
+// DDP203: the set of used parameters changes from step to step.
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  // A promise of static_graph that is broken is DDP206's.
+  if (!timeline.has_wrapper() || timeline.flag("static_graph")) return std::vector<Finding>{};
+  const auto steps = complete_steps(timeline);
+  if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
+  Finding finding = finding_of(kStepDependentGraph);
+  std::map<int, bool> before;  // by parameter: unused when an optimizer last stepped for it
+  std::set<int> changing;
+  std::size_t changes = 0;
+  for (const auto* step : steps) {
+    const auto now = unused_on_every_rank(timeline, *step);
+    bool changed = false;
+    for (int id : timeline.trainable()) {
+      if (step->usage(0, id) == nullptr) continue;  // a step of another optimizer
+      const auto [at, fresh] = before.try_emplace(id, now.contains(id));
+      if (fresh || at->second == now.contains(id)) continue;
+      at->second = now.contains(id);
+      changing.insert(id);
+      changed = true;
+    }
+    changes += changed ? 1 : 0;
+    if (changed && !finding.first_step) finding.first_step = step->number;
+  }
+  if (changing.empty()) return std::vector<Finding>{};
+  const bool expected = timeline.flag("find_unused_parameters");
+  finding.severity = expected ? Severity::kAdvice : Severity::kWarning;
+  finding.where = where(timeline, "wrap");
+  finding.ranks = all_ranks(timeline);
+  finding.parameters = parameters_of(timeline, changing);
+  finding.evidence["changes"] = changes;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "The use of {} changes between steps (first in step {}, {} in {} seen){}.",
+      list_of(finding.parameters), *finding.first_step, count_of(changes, "change"),
+      count_of(steps.size(), "step"),
+      expected ? "; find_unused_parameters=True covers it, static_graph=True would not" : "");
+  finding.prescription =
+      expected ? Prescription{"Keep find_unused_parameters=True.", ""}
+               : Prescription{
+                     "Wrap with find_unused_parameters=True, or let every step use the same "
+                     "parameters.",
+                     "ddp-find-unused"};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kStepDependentGraph = {"DDP203",
+                                  "step-dependent-graph",
+                                  Severity::kWarning,
+                                  "the set of used parameters changes between steps",
+                                  check,
+                                  Scope::kWrapper};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,58 @@
+// DDP208: parameters without a gradient that move all the same: momentum, weight decay on zeros.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  const auto steps = complete_steps(timeline);
+  if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
+  Finding finding = finding_of(kUnusedButUpdated);
+  std::set<int> moved;
+  std::size_t times = 0;
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    const auto& before = *steps[i - 1];
+    const auto& now = *steps[i];
+    if (now.number != before.number + 1) continue;
+    bool here = false;
+    for (int id : unused_on_every_rank(timeline, now)) {
+      const auto* usage = now.usage(0, id);
+      const auto* was = before.find(0, id, Stage::kWeight);
+      const auto* is = now.find(0, id, Stage::kWeight);
+      if (!usage->in_optimizer || was == nullptr || is == nullptr ||
+          was->digest.bits == is->digest.bits)
+        continue;
+      moved.insert(id);
+      here = true;
+      if (!finding.first_step) finding.first_step = now.number;
+    }
+    times += here ? 1 : 0;
+  }
+  if (moved.empty()) return std::vector<Finding>{};
+  finding.where = where(timeline, "step");
+  finding.ranks = all_ranks(timeline);
+  finding.parameters = parameters_of(timeline, moved);
+  finding.evidence["steps_moved"] = times;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "{} got no gradient in {}, yet the optimizer moved them: momentum or weight decay works on "
+      "gradients that are zero instead of None.",
+      list_of(finding.parameters), count_of(times, "step"));
+  finding.prescription = {
+      "Use optimizer.zero_grad(set_to_none=True), so that unused parameters are left alone, or "
+      "freeze "
+      "them.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kUnusedButUpdated = {"DDP208", "unused-but-updated", Severity::kAdvice,
+                                "a parameter without a gradient still moves", check};
+
+}  // namespace ddp_doctor

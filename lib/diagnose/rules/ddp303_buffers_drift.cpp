@@ -1,0 +1,92 @@
+// DDP303: buffers differ across ranks, and nothing will bring them together again.
+//
+// With broadcast_buffers=True (the default) DistributedDataParallel sends rank 0's buffers before
+// every forward: that they differ in between is healthy.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+bool is_broadcast(const Timeline& timeline, const TensorInfo& tensor) {
+  if (!tensor.wrapper && !timeline.wrapper) return false;
+  const int wrapper = tensor.wrapper.value_or(timeline.wrapper.value_or(0));
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    for (const auto& field : record->ddp_fields) {
+      if (field.wrapper == wrapper && field.moment == "construction" &&
+          field.key == "broadcast_buffers")
+        return field.value != "0";
+    }
+  }
+  return true;
+}
+
+// It differs, and in no later step is it equal again: nobody brings it together.
+bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                 const TensorInfo& tensor) {
+  if (is_broadcast(timeline, tensor)) return false;
+  bool apart = false;
+  for (const auto* step : steps) {
+    const bool here = step->groups(tensor.id, Stage::kBuffer).size() > 1;
+    if (apart && !here) return false;
+    apart = here;
+  }
+  return apart;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  Finding finding = finding_of(kBuffersDrift);
+  std::set<int> apart;
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    bool here = false;
+    for (const auto& tensor : timeline.tensors) {
+      if (tensor.kind != "buffer" || !stays_apart(timeline, steps, tensor)) continue;
+      if (step->groups(tensor.id, Stage::kBuffer).size() < 2) continue;
+      apart.insert(tensor.id);
+      here = true;
+    }
+    affected += here ? 1 : 0;
+    if (here && !finding.first_step) finding.first_step = step->number;
+  }
+  if (apart.empty()) return std::vector<Finding>{};
+  const bool wrapped = timeline.has_wrapper();
+  finding.where = where(timeline, wrapped ? "wrap" : "step");
+  finding.ranks = all_ranks(timeline);
+  finding.parameters = parameters_of(timeline, apart);
+  finding.evidence["buffers_apart"] = apart.size();
+  finding.evidence["steps_apart"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "{} differ across ranks in {} of {}, and nothing brings them together: {}. Evaluation and "
+      "the "
+      "checkpoint depend on the rank.",
+      list_of(finding.parameters), affected, count_of(steps.size(), "step"),
+      wrapped ? "the wrapper was made with broadcast_buffers=False"
+              : "nobody broadcasts the buffers of a hand-written data-parallel loop");
+  finding.prescription = {
+      wrapped
+          ? "Leave broadcast_buffers at True, or use SyncBatchNorm, or all-reduce the statistics "
+            "before evaluation and saving."
+          : "Broadcast or all-reduce the buffers before evaluation and saving, or use "
+            "SyncBatchNorm.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kBuffersDrift = {"DDP303", "buffers-drift", Severity::kWarning,
+                            "buffers differ across ranks and stay apart", check};
+
+}  // namespace ddp_doctor

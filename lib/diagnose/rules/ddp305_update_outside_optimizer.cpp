@@ -1,0 +1,74 @@
+// DDP305: weights that were equal after one optimizer step are not before the next: something
+// rank-local changed them in between.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+bool equal_after(const TimelineStep& step, int id) {
+  const auto groups = step.groups(id, Stage::kWeight);
+  return groups.size() == 1 && groups.front().size() == step.ranks.size();
+}
+
+bool different_before(const Timeline& timeline, const TimelineStep& step, int id) {
+  const Sample* first = nullptr;
+  for (int rank : all_ranks(timeline)) {
+    const auto* seen = step.sample(rank, id, Stage::kWeightBefore);
+    if (seen == nullptr) return false;
+    // NaN on every rank is no difference.
+    const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+    if (first != nullptr && !std::equal(first->values.begin(), first->values.end(),
+                                        seen->values.begin(), seen->values.end(), same))
+      return true;
+    first = seen;
+  }
+  return false;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  std::vector<const TimelineStep*> steps;  // with the state before the first one
+  for (const auto& step : timeline.steps) {
+    if (step.examined()) steps.push_back(&step);
+  }
+  if (steps.size() < 2) return Undecidable{"no step was completed by every rank"};
+  Finding finding = finding_of(kUpdateOutsideOptimizer);
+  std::set<int> changed;
+  for (std::size_t i = 1; i < steps.size() && !finding.first_step; ++i) {
+    // Between steps that are not neighbours an optimizer has stepped unseen.
+    if (steps[i]->number != steps[i - 1]->number + 1) continue;
+    for (int id : timeline.trainable()) {
+      if (equal_after(*steps[i - 1], id) && different_before(timeline, *steps[i], id))
+        changed.insert(id);
+    }
+    if (!changed.empty()) finding.first_step = steps[i]->number;
+  }
+  if (changed.empty()) return std::vector<Finding>{};
+  finding.where = where(timeline, "step");
+  finding.ranks = all_ranks(timeline);
+  finding.parameters = parameters_of(timeline, changed);
+  finding.evidence["parameters_changed"] = changed.size();
+  finding.message = fmt::format(
+      "The weights of {} were equal on every rank after the last step and differ before step {}'s "
+      "update: something changed them on some ranks in between, not the optimizer.",
+      list_of(finding.parameters), *finding.first_step);
+  finding.prescription = {
+      "Look for what writes weights between optimizer steps (loading a checkpoint, an EMA swap, "
+      "clamping, noise, re-initialisation) and do it alike on every rank, or broadcast afterwards.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kUpdateOutsideOptimizer = {"DDP305", "update-outside-optimizer", Severity::kError,
+                                      "weights changed between two optimizer steps", check};
+
+}  // namespace ddp_doctor

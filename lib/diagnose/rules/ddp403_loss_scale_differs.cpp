@@ -1,0 +1,55 @@
+// DDP403: the gradient scaler's scale, or its decision to skip a step, differs across ranks.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  for (const auto& step : timeline.steps) {
+    if (step.number == 0 || !step.complete()) continue;
+    const auto& first = *step.ranks.front();
+    const bool scales = std::any_of(step.ranks.begin(), step.ranks.end(), [&](const auto* rank) {
+      return rank->scale && first.scale && *rank->scale != *first.scale;
+    });
+    const bool skips = std::any_of(step.ranks.begin(), step.ranks.end(), [&](const auto* rank) {
+      return rank->skipped != first.skipped;
+    });
+    if (!scales && !skips) continue;
+    Finding finding = finding_of(kLossScaleDiffers);
+    finding.where = where(timeline, "scaler");
+    finding.ranks = all_ranks(timeline);
+    finding.first_step = step.number;
+    std::string values;
+    for (const auto* rank : step.ranks) {
+      finding.evidence["scale_by_rank"].push_back(rank->scale.value_or(0.0));
+      finding.evidence["skipped_by_rank"].push_back(rank->skipped);
+      values += fmt::format("{}{:g}{}", values.empty() ? "" : ", ", rank->scale.value_or(0.0),
+                            rank->skipped ? " (skipped)" : "");
+    }
+    finding.message = fmt::format(
+        "In step {} the gradient scalers differ: {} (scale by rank). Averaged scaled gradients are "
+        "then divided by different numbers, and the replicas part.",
+        step.number, values);
+    finding.prescription = {
+        "Load the scaler's state on every rank, and let every rank run the same number of steps "
+        "with "
+        "it; where gradients are not averaged before it looks at them, share found_inf.",
+        ""};
+    return std::vector{finding};
+  }
+  return std::vector<Finding>{};
+}
+
+}  // namespace
+
+const Rule kLossScaleDiffers = {"DDP403", "loss-scale-differs", Severity::kError,
+                                "the gradient scaler's scale or decision differs", check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,94 @@
+// DDP404: a DistributedSampler shuffles, and set_epoch is never called: every epoch has the same
+// order.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+struct Pass {
+  std::string sampler;
+  std::int64_t epoch = 0;
+  std::int64_t backwards = 0;  // before it began
+  std::int64_t step = 0;       // the step under way when it began
+};
+
+// All samplers' passes over their data, in order.
+std::vector<Pass> passes_of(const RankRecord& record) {
+  std::vector<Pass> passes;
+  for (const auto& fact : record.facts) {
+    if (!fact.subject.starts_with("sampler") || fact.key != "pass") continue;
+    const auto value = nlohmann::json::parse(fact.value);
+    if (!value.at(1).is_number_integer()) continue;
+    passes.push_back({fact.subject, value.at(1), value.at(2), fact.step});
+  }
+  return passes;
+}
+
+// The sampler that training began with: the one that began last before the first backward. Others
+// may be for validation, which may repeat its order as it likes.
+std::string training_sampler(const std::vector<Pass>& passes) {
+  std::string sampler;
+  for (const auto& pass : passes) {
+    if (pass.backwards == 0) sampler = pass.sampler;
+  }
+  return sampler;
+}
+
+// Passes of that sampler in which something was trained.
+std::vector<Pass> trained(const std::vector<Pass>& passes, const std::string& sampler,
+                          std::int64_t last_step) {
+  std::vector<Pass> own;
+  for (const auto& pass : passes) {
+    if (pass.sampler != sampler) continue;
+    // The one before trained nothing: it stands at the same count as this one.
+    if (!own.empty() && own.back().backwards == pass.backwards) own.pop_back();
+    own.push_back(pass);
+  }
+  if (!own.empty() && own.back().step > last_step) own.pop_back();
+  return own;
+}
+
+Verdict check(const Timeline& timeline) {
+  const auto* record = timeline.record(0);
+  if (record == nullptr) return Undecidable{"rank 0 left no record"};
+  const auto all = passes_of(*record);
+  const std::string sampler = training_sampler(all);
+  const auto* shuffles = timeline.fact(0, sampler, "shuffle");
+  if (shuffles == nullptr || shuffles->value != "true" || record->steps.empty())
+    return std::vector<Finding>{};
+  const auto passes = trained(all, sampler, record->steps.back().step);
+  std::size_t repeated = 0;
+  const Pass* first = nullptr;
+  for (std::size_t i = 1; i < passes.size(); ++i) {
+    if (passes[i].epoch != passes[i - 1].epoch) continue;
+    ++repeated;
+    if (first == nullptr) first = &passes[i];
+  }
+  if (first == nullptr) return std::vector<Finding>{};
+  Finding finding = finding_of(kSamplerOrderRepeats);
+  finding.where = where(timeline, sampler);
+  finding.ranks = all_ranks(timeline);
+  finding.first_step = first->step;
+  finding.evidence["passes"] = passes.size();
+  finding.evidence["repeated"] = repeated;
+  finding.evidence["epoch"] = first->epoch;
+  finding.message = fmt::format(
+      "A DistributedSampler with shuffle=True trained on {} passes over its data, {} of them with "
+      "the epoch number of the pass before ({}): without set_epoch every epoch has the same order.",
+      passes.size(), repeated, first->epoch);
+  finding.prescription = {"Call sampler.set_epoch(epoch) before each epoch.", ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kSamplerOrderRepeats = {"DDP404", "sampler-order-repeats", Severity::kWarning,
+                                   "a sampler shuffles, and set_epoch is never called", check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,51 @@
+#include "lib/timeline/trace.h"
+
+#include <cstdlib>
+#include <sstream>
+
+namespace ddp_doctor {
+
+std::vector<std::pair<std::string, int>> actions_of(const std::string& trace) {
+  std::vector<std::pair<std::string, int>> actions;
+  std::istringstream words(trace);
+  for (std::string word; words >> word;) {
+    const auto star = word.find('*');
+    const int count = star == std::string::npos ? 1 : std::atoi(word.c_str() + star + 1);
+    actions.emplace_back(word.substr(0, star), count);
+  }
+  return actions;
+}
+
+std::optional<bool> backward_of(const std::string& action, int wrapper) {
+  if (action.empty() || action.front() != 'B') return {};
+  std::istringstream parts(action.substr(1));
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto sign = part.find_first_of("+-");
+    if (sign != std::string::npos && part.substr(0, sign) == std::to_string(wrapper))
+      return part[sign] == '+';
+  }
+  return {};
+}
+
+std::vector<BackwardPass> backwards_of(const std::string& trace, int wrapper) {
+  using Forward = BackwardPass::Forward;
+  const std::string own = std::to_string(wrapper);
+  std::vector<BackwardPass> passes;
+  Forward last = Forward::kNone;
+  for (const auto& [action, count] : actions_of(trace)) {
+    if (action == "F" + own + "+") last = Forward::kThrough;
+    if (action == "F" + own + "-") last = Forward::kNoSync;
+    // A forward around the wrapper beside one through it (a part called for its features) does not
+    // take the loss away from the wrapper.
+    if (action == "N" + own && last == Forward::kNone) last = Forward::kAround;
+    const auto reduced = backward_of(action, wrapper);
+    if (!reduced) continue;
+    for (int i = 0; i < count; ++i) {
+      passes.push_back({last, *reduced});
+      last = Forward::kNone;
+    }
+  }
+  return passes;
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,106 @@
+#include "lib/timeline/value_requests.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lib/record/progress.h"
+#include "lib/record/reader.h"
+#include "lib/record/writer.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kEvery = std::chrono::milliseconds(500);
+constexpr std::int64_t kMostValues = (64 << 20) / 4;  // of one request, in elements
+constexpr std::int64_t kMostLead = 1024;
+
+// The records of all ranks, or none as long as some rank has none.
+std::vector<RecordReader> open_records(const fs::path& folder) {
+  std::vector<RecordReader> readers;
+  int world_size = 1;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const fs::path file = record_file(folder, rank);
+    if (!fs::exists(file)) return {};
+    readers.emplace_back(file);
+    if (rank == 0) world_size = readers.front().header().world_size;
+  }
+  return readers;
+}
+
+// Parameters whose weights are not the same on every rank after `step`.
+std::vector<std::string> differing(const std::vector<RecordReader>& readers, std::int64_t step) {
+  const auto first = readers.front().weights(step);
+  std::vector<std::string> names;
+  for (std::size_t rank = 1; rank < readers.size(); ++rank) {
+    const auto other = readers[rank].weights(step);
+    for (const auto& [name, bits] : first.bits) {
+      const auto found = other.bits.find(name);
+      if (found != other.bits.end() && found->second != bits) names.push_back(name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+bool has_values(const std::vector<RecordReader>& readers, std::int64_t step,
+                const std::string& name) {
+  return std::all_of(readers.begin(), readers.end(), [&](const RecordReader& reader) {
+    return !reader.values(step, reader.tensor_id(name), Stage::kWeight).empty();
+  });
+}
+
+}  // namespace
+
+void ValueRequests::look() noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_) return;
+  try {
+    look_now();
+  } catch (...) {  // a record that is just being made; the report will say what is wrong with it
+  }
+  next_ = std::chrono::steady_clock::now() + kEvery;
+}
+
+void ValueRequests::look_now() {
+  const auto readers = open_records(folder_);
+  if (readers.size() < 2) return;
+  std::int64_t step = std::numeric_limits<std::int64_t>::max();
+  for (const auto& reader : readers) step = std::min(step, reader.last_examined_step());
+  if (step < 1 || step < not_before_) return;
+  if (asked_step_ > 0 && step < asked_step_) return;  // they are on their way
+
+  const auto names = differing(readers, asked_step_ > 0 ? asked_step_ : step);
+  if (names.empty()) {
+    asked_step_ = 0;
+    return;
+  }
+  const bool answered = has_values(readers, asked_step_ > 0 ? asked_step_ : step, names.front());
+  if (answered) {
+    asked_step_ = 0;
+    not_before_ = 2 * step;  // how it goes on is seen at ever fewer steps
+    return;
+  }
+  if (asked_step_ > 0) lead_ = std::min(4 * lead_, kMostLead);
+  ask(static_cast<int>(readers.size()), names);
+}
+
+void ValueRequests::ask(int world_size, const std::vector<std::string>& names) {
+  std::int64_t fastest = 0;
+  for (int rank = 0; rank < world_size; ++rank)
+    fastest = std::max(fastest, read_progress(progress_file(folder_, rank)).step);
+  asked_step_ = fastest + lead_;
+  const fs::path request = folder_ / "values.json";
+  {
+    std::ofstream out(request.string() + ".new");
+    out << nlohmann::json{{"step", asked_step_}, {"parameters", names}, {"elements", kMostValues}};
+  }
+  fs::rename(request.string() + ".new", request);
+  for (int rank = 0; rank < world_size; ++rank)
+    ask_for_values(progress_file(folder_, rank), asked_step_);
+}
+
+}  // namespace ddp_doctor

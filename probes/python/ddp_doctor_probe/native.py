@@ -1,0 +1,116 @@
+"""libddp-doctor-probe.so: the C API of lib/record/probe_api.h."""
+import ctypes
+import json
+import os
+
+# Stages of record.h.
+LOCAL, GRADIENT, WEIGHT, BUFFER, REDUCED, COLLECTIVE, WEIGHT_BEFORE = range(7)
+# What to take from a tensor: probe_api.h.
+DIGEST, SAMPLE, KEEP, KEEP_LAST, KEEP_WANTED = 1, 2, 4, 8, 16
+# Phases of progress.h.
+STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED = range(9)
+PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished")
+
+_library = None
+
+
+def _load():
+    global _library
+    if _library is not None:
+        return _library
+    libexec = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    library = ctypes.CDLL(os.path.join(libexec, "libddp-doctor-probe.so"))
+    handle, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    long, array = ctypes.c_int64, ctypes.c_void_p
+    for name, result, arguments in (
+        ("ddpd_version", text, []),
+        ("ddpd_error", text, []),
+        ("ddpd_open", handle, [text, text, long]),
+        ("ddpd_close", None, [handle]),
+        ("ddpd_tensors", number, [handle, text]),
+        ("ddpd_observe", number, [handle, number, number, long, array, array]),
+        ("ddpd_observe_view", number, [handle, number, number, ctypes.c_int32, handle, text, number, array, array]),
+        ("ddpd_forget", None, [handle]),
+        ("ddpd_swap", None, [handle]),
+        ("ddpd_step", number, [handle, text]),
+        ("ddpd_write", number, [handle, text, text]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    # These take nanoseconds: not worth giving up the interpreter's lock for.
+    quick = ctypes.PyDLL(library._name)
+    library.ddpd_enter, library.ddpd_wanted_step = quick.ddpd_enter, quick.ddpd_wanted_step
+    library.ddpd_enter.restype, library.ddpd_enter.argtypes = None, [handle, number, long]
+    library.ddpd_wanted_step.restype, library.ddpd_wanted_step.argtypes = long, [handle]
+    _library = library
+    return library
+
+
+class RecordError(Exception):
+    pass
+
+
+class Record:
+    """One rank's record. Methods raise RecordError if something could not be stored."""
+
+    def __init__(self, folder, header, values_budget):
+        self._library = _load()
+        self._handle = self._library.ddpd_open(os.fsencode(folder), _text(header), values_budget)
+        if not self._handle:
+            raise RecordError(self._error())
+        self._enter = self._library.ddpd_enter
+
+    def close(self):
+        handle, self._handle = self._handle, None
+        if handle:
+            self._library.ddpd_close(handle)
+
+    def enter(self, phase, step):
+        self._enter(self._handle, phase, step)
+
+    def wanted_step(self):
+        return self._library.ddpd_wanted_step(self._handle)
+
+    def tensors(self, described):
+        self._check(self._library.ddpd_tensors(self._handle, _text(described)))
+
+    def observe(self, stage, what, ids, pointers):
+        """Contiguous tensors on the CPU, of the dtype and size that they were described with."""
+        count = len(ids)
+        self._check(
+            self._library.ddpd_observe(
+                self._handle, stage, what, count, (ctypes.c_int32 * count)(*ids), (ctypes.c_void_p * count)(*pointers)
+            )
+        )
+
+    def observe_view(self, stage, what, id, pointer, dtype, sizes, strides):
+        count = len(sizes)
+        self._check(
+            self._library.ddpd_observe_view(
+                self._handle, stage, what, id, pointer, dtype.encode(), count,
+                (ctypes.c_int64 * count)(*sizes), (ctypes.c_int64 * count)(*strides),
+            )
+        )
+
+    def forget(self):
+        self._library.ddpd_forget(self._handle)
+
+    def swap(self):
+        self._library.ddpd_swap(self._handle)
+
+    def step(self, step):
+        self._check(self._library.ddpd_step(self._handle, _text(step)))
+
+    def write(self, kind, content):
+        self._check(self._library.ddpd_write(self._handle, kind.encode(), _text(content)))
+
+    def _check(self, failed):
+        if failed:
+            raise RecordError(self._error())
+
+    def _error(self):
+        return self._library.ddpd_error().decode(errors="replace")
+
+
+def _text(content):
+    return json.dumps(content, separators=(",", ":")).encode()

@@ -1,0 +1,344 @@
+"""The places in torch that report to the session. Each is passed on unchanged: same arguments, same result, same exceptions.
+
+    torch.distributed.init_process_group             this process is a rank
+    torch.distributed.destroy_process_group          the usual end of main()
+    torch.distributed.all_reduce and its siblings    hand-written collectives
+    DistributedDataParallel.__init__                 what it wraps, with which arguments, where
+    nn.Module global forward hooks                   forwards through and around wrappers, which modules ran
+    torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
+    torch.optim.Optimizer step hooks                 optimizer steps
+    GradScaler.step                                  scale, skipped steps
+    DistributedSampler.__iter__                      passes over the data, epoch
+    torch.multiprocessing.spawn's worker function,
+    multiprocessing.Process                          what a spawned rank raised
+    DataParallel.__init__                            to say that it is not examined
+"""
+import functools
+import importlib
+import inspect
+import multiprocessing.process
+import os
+import sys
+
+from . import note, places, session
+
+COLLECTIVES = (
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base", "gather", "scatter",
+    "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "all_to_all", "all_to_all_single", "barrier",
+    "monitored_barrier", "all_reduce_coalesced", "all_gather_coalesced", "all_gather_object", "gather_object",
+    "broadcast_object_list", "scatter_object_list", "send", "recv", "isend", "irecv", "batch_isend_irecv",
+)
+
+
+def install(torch):
+    for patch in (
+        _process_group, _collectives, _wrapper, _forward, _backward, _optimizer, _scaler, _sampler, _spawned, _data_parallel, _forks,
+    ):
+        try:
+            patch(torch)
+        except Exception as error:  # one place that this torch does not have must not cost us the others
+            note.saw(f"probe: {patch.__name__[1:]} cannot be observed in torch {torch.__version__}: {error!r}")
+
+
+def _replace(owner, name, make):
+    """owner.name becomes make(owner.name), looking like the original."""
+    original = getattr(owner, name)
+    replacement = functools.wraps(original)(make(original))
+    setattr(owner, name, replacement)
+    return original, replacement
+
+
+def _everywhere(torch, name, original, replacement):
+    """The packages that have imported the function by name while torch was being imported."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("torch.") and module.__dict__.get(name) is original:
+            setattr(module, name, replacement)
+
+
+def _process_group(torch):
+    if not torch.distributed.is_available():
+        return
+    c10d = torch.distributed.distributed_c10d
+
+    def begins(original):
+        def init_process_group(*args, **kwargs):
+            result = original(*args, **kwargs)
+            try:
+                session.begin(torch)
+            except Exception as error:
+                print(f"ddp-doctor: this rank is not examined: {error!r}", file=sys.stderr)
+            return result
+
+        return init_process_group
+
+    def ends(original):
+        def destroy_process_group(*args, **kwargs):
+            here = session.current
+            if here is not None:
+                here.last_look()
+                here.group_destroyed()
+            return original(*args, **kwargs)
+
+        return destroy_process_group
+
+    for name, make in (("init_process_group", begins), ("destroy_process_group", ends)):
+        _everywhere(torch, name, *_replace(c10d, name, make))
+
+
+def _collectives(torch):
+    c10d = torch.distributed.distributed_c10d
+    for name in COLLECTIVES:
+        if hasattr(c10d, name):
+            _everywhere(torch, name, *_replace(c10d, name, functools.partial(_collective, torch, name)))
+
+
+def _collective(torch, name, original):
+    parameters = list(inspect.signature(original).parameters)
+    group_at = parameters.index("group") if "group" in parameters else None
+    op_at = parameters.index("op") if "op" in parameters else None
+
+    def argument(args, kwargs, key, position):
+        if key in kwargs:
+            return kwargs[key]
+        return args[position] if position is not None and position < len(args) else None
+
+    def describe(here, args, kwargs):
+        first = args[0] if args else next(iter(kwargs.values()), None)
+        tensors = first if isinstance(first, (list, tuple)) else [first]
+        tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        op = argument(args, kwargs, "op", op_at)
+        if op is None and op_at is not None:
+            op = torch.distributed.ReduceOp.SUM
+        reduce = "" if op is None else str(op).rsplit(".", 1)[-1].strip("<>").split(":")[0].lower()
+        here.collective_begins(name, tensors, reduce, argument(args, kwargs, "group", group_at))
+
+    def collective(*args, **kwargs):
+        here = session.current
+        # Torch's own helpers (join, SyncBatchNorm, ...) are not the user's collectives, nor are those inside another one.
+        if here is None or here.in_collective or places.caller_is_torch(1):
+            return original(*args, **kwargs)
+        here.in_collective = True
+        try:
+            try:
+                describe(here, args, kwargs)
+            except Exception as error:
+                here.failed(name, error)
+            return original(*args, **kwargs)
+        finally:
+            here.in_collective = False
+            here.collective_ends()
+
+    return collective
+
+
+def _wrapper(torch):
+    def make(original):
+        def __init__(self, module, *args, **kwargs):
+            here = session.current
+            if here is not None:
+                here.wrapper_begins(self, module)
+            original(self, module, *args, **kwargs)
+            if here is not None:
+                here.wrapper_made(self)
+
+        return __init__
+
+    _replace(torch.nn.parallel.DistributedDataParallel, "__init__", make)
+
+
+def _forward(torch):
+    module = torch.nn.modules.module
+    compiler = getattr(torch, "compiler", None)
+    # Inside torch.compile this is the constant True, and the hooks vanish from the compiled graph.
+    is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+
+    def called(module, args):
+        if is_compiling():
+            return
+        here = session.current
+        if here is not None:
+            try:
+                here.module_called(module)
+            except Exception as error:
+                here.failed("module_called", error)
+
+    def returned(module, args, output):
+        if is_compiling():
+            return
+        here = session.current
+        if here is not None:
+            try:
+                here.module_returned(module, output)
+            except Exception as error:
+                here.failed("module_returned", error)
+
+    module.register_module_forward_pre_hook(called)
+    module.register_module_forward_hook(returned)
+
+
+def _backward(torch):
+    def passes(original):
+        def backward(tensors, *args, **kwargs):
+            here = session.current
+            if here is None:
+                return original(tensors, *args, **kwargs)
+            here.backward_begins(tensors, kwargs)
+            try:
+                result = original(tensors, *args, **kwargs)
+            except BaseException:
+                here.backward_ends(True)
+                raise
+            here.backward_ends(False)
+            return result
+
+        return backward
+
+    def by_hand(original):
+        def grad(outputs, inputs, *args, **kwargs):
+            here = session.current
+            if here is not None:
+                here.gradients_by_hand([inputs] if isinstance(inputs, torch.Tensor) else list(inputs))
+            return original(outputs, inputs, *args, **kwargs)
+
+        return grad
+
+    _replace(torch.autograd, "backward", passes)
+    _replace(torch.autograd, "grad", by_hand)
+
+
+def _optimizer(torch):
+    module = importlib.import_module("torch.optim.optimizer")  # the package has a function of that name
+
+    def begins(optimizer, args, kwargs):
+        here = session.current
+        if here is None:
+            return None
+        try:
+            return here.optimizer_begins(optimizer, args, kwargs)
+        except Exception as error:
+            here.failed("optimizer_begins", error)
+            return None
+
+    def ends(optimizer, args, kwargs):
+        here = session.current
+        if here is not None:
+            try:
+                here.optimizer_ends(optimizer)
+            except Exception as error:
+                here.failed("optimizer_ends", error)
+
+    if hasattr(module, "register_optimizer_step_pre_hook"):
+        module.register_optimizer_step_pre_hook(begins)
+        module.register_optimizer_step_post_hook(ends)
+        return
+
+    # 1.13: where an optimizer's class has its step() wrapped for the profiler, once per class.
+    def wraps_class(original):
+        def _hook_for_profile(self):
+            original(self)
+            step = type(self).step
+            if getattr(step, "ddp_doctor", False):
+                return
+
+            @functools.wraps(step)
+            def observed(*args, **kwargs):
+                changed = begins(args[0], args, kwargs)
+                if changed is not None:
+                    args, kwargs = changed
+                result = step(*args, **kwargs)
+                ends(args[0], args, kwargs)
+                return result
+
+            observed.ddp_doctor = True
+            type(self).step = observed
+
+        return _hook_for_profile
+
+    _replace(torch.optim.Optimizer, "_hook_for_profile", wraps_class)
+
+
+def _scaler(torch):
+    def make(original):
+        def step(self, optimizer, *args, **kwargs):
+            here = session.current
+            if here is None:
+                return original(self, optimizer, *args, **kwargs)
+            number = here.number
+            here.scaler_steps(self, optimizer)
+            result = original(self, optimizer, *args, **kwargs)
+            here.scaler_stepped(self, optimizer, number)
+            return result
+
+        return step
+
+    from torch.cuda.amp import grad_scaler
+
+    scaler = getattr(getattr(torch, "amp", None), "GradScaler", None) or grad_scaler.GradScaler
+    _replace(scaler, "step", make)
+
+
+def _sampler(torch):
+    def make(original):
+        def __iter__(self):
+            here = session.current
+            if here is not None:
+                here.sampler_iterates(self)
+            return original(self)
+
+        return __iter__
+
+    from torch.utils.data.distributed import DistributedSampler
+
+    _replace(DistributedSampler, "__iter__", make)
+
+
+def _spawned(torch):
+    """A process of the multiprocessing module swallows what its function raised, so sys.excepthook never sees it."""
+
+    def observed(function):
+        @functools.wraps(function)
+        def run(*args, **kwargs):
+            try:
+                return function(*args, **kwargs)
+            except Exception:
+                here = session.current
+                if here is not None:
+                    here.program_raised(*sys.exc_info())
+                raise
+
+        return run
+
+    def spawn_worker(original):
+        def _wrap(fn, *args):
+            return original(observed(fn), *args)
+
+        return _wrap
+
+    def process(original):
+        def _bootstrap(self, *args, **kwargs):
+            self.run = observed(self.run)
+            return original(self, *args, **kwargs)
+
+        return _bootstrap
+
+    spawn = importlib.import_module("torch.multiprocessing.spawn")
+    _replace(spawn, "_wrap", spawn_worker)
+    _replace(multiprocessing.process.BaseProcess, "_bootstrap", process)
+
+
+def _data_parallel(torch):
+    def make(original):
+        def __init__(self, *args, **kwargs):
+            note.saw("DataParallel")
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    _replace(torch.nn.DataParallel, "__init__", make)
+
+
+def _forks(torch):
+    def forget():
+        session.current = None
+
+    os.register_at_fork(after_in_child=forget)

@@ -1,0 +1,97 @@
+"""Where in the user's own files something was called from."""
+import os
+import sys
+import sysconfig
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_LIBRARIES = tuple({
+    os.path.join(os.path.realpath(path), "")
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    for path in (sysconfig.get_path(name),)
+    if path
+})
+_PACKAGE_FOLDERS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_USER, _LIBRARY, _TORCH, _NOBODY = range(4)
+_kinds = {}  # by file name as code objects have it
+
+
+def _kind(file):
+    kind = _kinds.get(file)
+    if kind is None:
+        kind = _kinds[file] = _judge(file)
+    return kind
+
+
+def _judge(file):
+    if file.startswith("<") or file.startswith(_HERE):
+        return _NOBODY
+    real = os.path.realpath(file)
+    for folder in _PACKAGE_FOLDERS:
+        at = real.rfind(folder)
+        if at >= 0:
+            package = real[at + len(folder):].split(os.sep)[0]
+            return _TORCH if package == "torch" else _LIBRARY
+    if real.startswith(_LIBRARIES):
+        return _NOBODY
+    return _LIBRARY if real.startswith(_installed()) else _USER
+
+
+_other_folders = None
+
+
+def _installed():
+    """Folders on the path into which packages were installed by other means (pip --target): those that hold a *.dist-info."""
+    global _other_folders
+    if _other_folders is None:
+        _other_folders = tuple(
+            os.path.join(os.path.realpath(folder), "")
+            for folder in sys.path
+            if folder and os.path.isdir(folder) and any(name.endswith(".dist-info") for name in os.listdir(folder))
+        )
+    return _other_folders
+
+
+def _shown(file):
+    """Relative to the packages' folder, or to the working directory where that holds it."""
+    real = os.path.realpath(file)
+    for folder in _PACKAGE_FOLDERS:
+        at = real.rfind(folder)
+        if at >= 0:
+            return real[at + len(folder):]
+    for folder in _installed():
+        if real.startswith(folder):
+            return real[len(folder):]
+    relative = os.path.relpath(real)
+    return real if relative.startswith(os.pardir) else relative
+
+
+def caller_is_torch(depth):
+    """Whether the frame `depth` above the caller's belongs to torch itself."""
+    frame = sys._getframe(depth + 1)
+    while frame is not None and _kind(frame.f_code.co_filename) == _NOBODY:
+        frame = frame.f_back
+    return frame is not None and _kind(frame.f_code.co_filename) == _TORCH
+
+
+def place():
+    """(file, line, via): the innermost line of the user's own code on the stack, and the lines of the libraries through which it
+    came here, outermost first. Where there is no user's code, the outermost library's line."""
+    via = []
+    frame = sys._getframe(1)
+    last = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        kind = _kind(file)
+        if kind == _USER:
+            return _shown(file), frame.f_lineno, via[::-1]
+        if kind == _LIBRARY:
+            shown = _shown(file)
+            package = shown.split(os.sep)[0]
+            if package != last:  # the innermost line of each package
+                via.append(f"{shown}:{frame.f_lineno}")
+                last = package
+        frame = frame.f_back
+    if via:
+        file, line = via.pop().rsplit(":", 1)
+        return file, int(line), via[::-1]
+    return "", 0, []

@@ -1,0 +1,339 @@
+"""The parameters and buffers under examination: what they are called, which object they are at present, and when a gradient
+arrives for them.
+
+Tensors are found through wrappers (all parameters and buffers of the wrapped module) and through optimizers (those that no
+wrapper covers, named by the module that holds them). Only weak references are kept, so that nothing lives longer than without us.
+"""
+import gc
+import weakref
+
+from . import native, note
+
+DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
+
+
+class Entry:
+    """One tensor of the record, by its place in a module: the object there may change."""
+
+    __slots__ = (
+        "id", "name", "kind", "dtype", "dtype_name", "sizes", "numel", "trainable", "wrapper", "index", "module", "attribute",
+        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since",
+    )
+
+    def tensor(self):
+        return self.ref()
+
+    def live(self):
+        """The object that stands at the entry's place in its module now; the known one where there is no module."""
+        module = self.module() if self.module is not None else None
+        if module is None:
+            return self.ref()
+        table = module._parameters if self.kind == "parameter" else module._buffers
+        found = table.get(self.attribute)
+        return self.ref() if found is None else found
+
+
+class Tensors:
+    def __init__(self, torch, session):
+        self.torch = torch
+        self.session = session
+        self.entries = []
+        self.by_object = {}  # id(parameter) -> Entry, checked against the weak reference
+        self.by_place = {}  # (model, name within it) -> Entry
+        self.nodes = weakref.WeakKeyDictionary()  # module -> accumulators of its parameters that we hooked (torch before 2.1)
+        self.unhooked = []
+        self.models = []  # (weak reference to the module, label)
+        self.undescribed = []
+        self.skipped = set()  # objects that cannot be examined
+
+    # ---- finding
+
+    def known(self, parameter):
+        entry = self.by_object.get(id(parameter))
+        return entry if entry is not None and entry.ref() is parameter else None
+
+    def add_model(self, module, wrapper=None, indices=None):
+        """All parameters and buffers of `module`. `indices`: id(parameter) -> index in the reducer's list."""
+        label, fresh = self._label(module)
+        added = []
+        for prefix, owner in module.named_modules():
+            dot = prefix + "." if prefix else ""
+            for attribute, parameter in owner._parameters.items():
+                if parameter is not None:
+                    added += self._add(label, dot + attribute, "parameter", parameter, owner, attribute, prefix, wrapper, indices)
+            for attribute, buffer in owner._buffers.items():
+                if buffer is not None and fresh:
+                    added += self._add(label, dot + attribute, "buffer", buffer, owner, attribute, prefix, wrapper, None)
+        return added
+
+    def add_parameters(self, parameters, anonymous):
+        """Those that nobody knows yet: through the outermost modules that hold them; `anonymous`: also those that none holds."""
+        unknown = {id(p): p for p in parameters if self.known(p) is None and id(p) not in self.skipped}
+        if not unknown:
+            return
+        for module in self._outermost_modules_with(unknown):
+            sharded = _sharded_by(module)
+            if sharded:
+                note.saw(sharded)
+                self.session.warn(f"{type(module).__name__}: {sharded} shards it over the ranks, there are no replicas to compare")
+                self.skipped.update(id(parameter) for parameter in module.parameters())
+                anonymous = False  # what else the optimizer holds are its shards
+            else:
+                self.add_model(module)
+        for position, parameter in enumerate(parameters):
+            if anonymous and id(parameter) in unknown and self.known(parameter) is None and id(parameter) not in self.skipped:
+                self._add("", f"parameter{position}", "parameter", parameter, None, "", "", None, None)
+
+    def _outermost_modules_with(self, unknown):
+        torch = self.torch
+        modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
+        wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+        modules = [m for m in modules if not isinstance(m, wrappers) and "_modules" in m.__dict__]
+        inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
+        found = []
+        for module in modules:
+            if id(module) in inner:
+                continue
+            # DeepSpeed's optimizers hold flat copies that are in no module.
+            if type(module).__name__ == "DeepSpeedEngine" or any(id(parameter) in unknown for parameter in module.parameters()):
+                found.append(module)
+        return found
+
+    def _label(self, module):
+        """What tells the names of several models apart, and whether the model is new. The first one needs no label, until there is
+        a second."""
+        for ref, label in self.models:
+            if ref() is module:
+                return label, False
+        name = type(module).__name__
+        taken = sum(label.split("#")[0] == name for _, label in self.models)
+        label = name if taken == 0 else f"{name}#{taken + 1}"
+        self.models.append((weakref.ref(module), label))
+        if len(self.models) == 2:
+            self._rename_all()
+        return label, True
+
+    def _rename_all(self):
+        for entry in self.entries:
+            if entry.model:
+                entry.name = f"{entry.model}:{entry.name}"
+                if entry not in self.undescribed:
+                    self.undescribed.append(entry)
+
+    def _add(self, label, name, kind, tensor, owner, attribute, prefix, wrapper, indices):
+        entry = self.known(tensor)
+        if entry is not None:
+            if wrapper is not None and (entry.wrapper != wrapper or indices):
+                entry.wrapper = wrapper
+                entry.index = (indices or {}).get(id(tensor), None)
+                entry.replaced, entry.pointer = False, _pointer(tensor)
+                self.undescribed.append(entry)
+            return []
+        dtype_name = str(tensor.dtype)[len("torch."):]
+        reason = self._why_not(tensor, dtype_name)
+        if reason:
+            self.skipped.add(id(tensor))
+            self.session.warn(f"{name}: {reason}")
+            return []
+        entry = Entry()
+        entry.id = len(self.entries)
+        entry.model = label
+        entry.name = f"{label}:{name}" if label and len(self.models) > 1 else name
+        entry.kind, entry.dtype, entry.dtype_name = kind, tensor.dtype, dtype_name
+        entry.sizes, entry.numel = list(tensor.shape), tensor.numel()
+        entry.trainable = kind == "parameter" and tensor.requires_grad
+        entry.wrapper, entry.index = wrapper, (indices or {}).get(id(tensor), None)
+        entry.module = weakref.ref(owner) if owner is not None else None
+        entry.attribute, entry.module_name = attribute, prefix
+        entry.hook = None
+        entry.replaced = False
+        self.by_place[label, name] = entry
+        entry.arrivals = entry.arrivals_at_step = entry.last_backward = 0
+        entry.since = self.session.counts.backwards
+        self.entries.append(entry)
+        self.undescribed.append(entry)
+        self._bind(entry, tensor)
+        return [entry]
+
+    def _why_not(self, tensor, dtype_name):
+        if type(tensor).__name__ == "DTensor" or hasattr(tensor, "_local_shard") or getattr(tensor, "_is_flat_param", False):
+            return "it is sharded over the ranks, there are no replicas to compare"
+        if tensor.device.type == "meta" or isinstance(tensor, self.torch.nn.parameter.UninitializedTensorMixin):
+            return "it has no storage yet"
+        if dtype_name not in DTYPES:
+            return f"tensors of {dtype_name} are not examined"
+        return ""
+
+    def _bind(self, entry, tensor):
+        """`tensor` is what the entry stands for from now on."""
+        entry.ref = weakref.ref(tensor)
+        entry.pointer = _pointer(tensor)
+        if entry.kind != "parameter":
+            return
+        self.by_object[id(tensor)] = entry
+        entry.hook = None
+        self.unhooked.append(entry)
+        self.hook_trainable()
+
+    # ---- gradients
+
+    def hook_trainable(self):
+        """Asks autograd to tell when a gradient arrives; for frozen parameters as soon as they are unfrozen."""
+        left = []
+        for entry in self.unhooked:
+            parameter = entry.ref()
+            if parameter is None or entry.hook is not None:
+                continue
+            if not parameter.requires_grad or not parameter.is_leaf:
+                left.append(entry)
+                continue
+            if hasattr(parameter, "register_post_accumulate_grad_hook"):
+                entry.hook = parameter.register_post_accumulate_grad_hook(_Arrival(self.session, entry))
+            else:  # 1.13, 2.0: a hook on the node that accumulates, which must be kept alive
+                node = self._accumulator(parameter)
+                entry.hook = node.register_hook(_Arrival(self.session, entry))
+                owner = entry.module() if entry.module is not None else None
+                if owner is not None:
+                    self.nodes.setdefault(owner, {})[entry.attribute] = node
+            if not entry.trainable:
+                entry.trainable = True
+                self.undescribed.append(entry)
+        self.unhooked = left
+
+    def _accumulator(self, parameter):
+        with self.torch.enable_grad():
+            return parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+
+    def remember_accumulators(self, wrapper):
+        """What the reducer of `wrapper` hooked. The wrapper keeps them alive itself."""
+        return {e.id: self._accumulator(e.ref()) for e in self.entries if e.wrapper == wrapper and e.index is not None}
+
+    def follow(self, module, wrapper, accumulators):
+        """Walks a wrapped module and finds what is not any more what its reducer hooked: another object at the same place, the same
+        object with a new accumulator (after .double(), .cuda(), ...), parameters that came later. Returns the modules in it."""
+        label, _ = self._label(module)
+        modules = []
+        for prefix, owner in module.named_modules():
+            modules.append(owner)
+            dot = prefix + "." if prefix else ""
+            for attribute, parameter in owner._parameters.items():
+                if parameter is None:
+                    continue
+                entry = self.known(parameter)
+                if entry is None:
+                    self._newcomer(label, dot + attribute, parameter, owner, attribute, prefix, wrapper)
+                elif (pointer := _pointer(parameter)) != entry.pointer:
+                    self._moved(entry, parameter, pointer, accumulators)
+        return modules
+
+    def _newcomer(self, label, name, parameter, owner, attribute, prefix, wrapper):
+        entry = self.by_place.get((label, name))
+        if entry is None:
+            self._add(label, name, "parameter", parameter, owner, attribute, prefix, wrapper, None)
+            return
+        if id(parameter) in self.skipped or self._why_not(parameter, str(parameter.dtype)[len("torch."):]):
+            return
+        entry.replaced = entry.replaced or entry.index is not None
+        entry.module, entry.attribute = weakref.ref(owner), attribute
+        self._redescribe(entry, parameter)
+        self._bind(entry, parameter)
+
+    def _moved(self, entry, parameter, pointer, accumulators):
+        entry.pointer = pointer
+        if parameter.dtype is not entry.dtype:
+            self._redescribe(entry, parameter)
+        node = accumulators.get(entry.id)
+        if node is not None and parameter.requires_grad and self._accumulator(parameter) is not node:
+            entry.replaced = True
+            if not hasattr(parameter, "register_post_accumulate_grad_hook"):
+                self._bind(entry, parameter)  # our hook went with the old accumulator
+
+    def _redescribe(self, entry, tensor):
+        entry.dtype, entry.dtype_name = tensor.dtype, str(tensor.dtype)[len("torch."):]
+        entry.sizes, entry.numel = list(tensor.shape), tensor.numel()
+        self.undescribed.append(entry)
+
+    # ---- the record
+
+    def describe(self):
+        """Tells the record about tensors that are new or changed."""
+        if not self.undescribed:
+            return
+        entries, self.undescribed = {e.id: e for e in self.undescribed}, []
+        self.session.record.tensors([
+            {
+                "id": e.id, "name": e.name, "kind": e.kind, "dtype": e.dtype_name, "sizes": e.sizes, "trainable": e.trainable,
+                "ddp_index": e.index, "module": e.module_name, "wrapper": e.wrapper,
+            }
+            for e in entries.values()
+        ])
+
+    def observe(self, stage, what, pairs):
+        """Looks at (entry, tensor) pairs, all contiguous ones in one call."""
+        self.describe()
+        ids, pointers = [], []
+        strided = self.torch.strided
+        for entry, tensor in pairs:
+            if (
+                tensor.layout is strided and tensor.dtype is entry.dtype and tensor.device.type == "cpu"
+                and tensor.numel() == entry.numel and tensor.is_contiguous()
+            ):
+                ids.append(entry.id)
+                pointers.append(tensor.data_ptr())
+            else:
+                self._observe_odd(stage, what, entry, tensor)
+        if ids:
+            self.session.record.observe(stage, what, ids, pointers)
+
+    def _observe_odd(self, stage, what, entry, tensor):
+        with self.torch.no_grad():
+            local = tensor.detach()
+            if local.layout is not self.torch.strided:
+                local = local.to_dense()
+            if local.device.type != "cpu":
+                local = local.cpu()
+            name = str(local.dtype)[len("torch."):]
+            if name not in DTYPES:
+                self.session.warn(f"{entry.name}: tensors of {name} are not examined")
+                return
+            self.session.record.observe_view(stage, what, entry.id, local.data_ptr(), name, local.shape, local.stride())
+
+
+class _Arrival:
+    """Autograd calls it when a gradient has been accumulated into a parameter. Copies of the parameter share it."""
+
+    __slots__ = ("session", "entry")
+
+    def __init__(self, session, entry):
+        self.session, self.entry = session, entry
+
+    def __call__(self, *unused):
+        self.session.gradient_arrived(self.entry)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return (_nothing, ())
+
+
+def _nothing():
+    return None
+
+
+def _sharded_by(module):
+    """The name of what shards the parameters of `module` or of a part of it; empty if nothing does."""
+    for part in module.modules():
+        names = {kind.__name__ for kind in type(part).__mro__}
+        if names & {"FullyShardedDataParallel", "FSDPModule"}:
+            return "FullyShardedDataParallel"
+        if "DeepSpeedEngine" in names and getattr(part, "zero_optimization_stage", int)() > 0:
+            return "DeepSpeedEngine"
+    return ""
+
+
+def _pointer(tensor):
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # no storage of its own
+        return 0

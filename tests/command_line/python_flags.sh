@@ -1,0 +1,28 @@
+# Flags that mean nothing to this kind of program are refused, with what to do; as settings in the environment they wait
+# for the programs that they concern.
+. "$(dirname "$0")/lib.sh"
+need_torch
+: >"$work/train.py"
+for flag in "--lr 1" "--optimizer adam" "--input float32[1]" "--strategies ddp" "--steps 3" "--accumulate 2" "--seed 1"; do
+  doctor 2 run "$work/train.py" $flag; complained "${flag% *} concerns TorchScript programs; pass your program's own arguments after --"
+  doctor 2 run $flag -- true; complained "${flag% *} concerns TorchScript programs"
+done
+for flag in "--nproc-per-node 2" "--master-port 29500" "--python python3"; do
+  doctor 2 run $flag -- true; complained "${flag% *} concerns ranks that ddp-doctor starts"
+done
+DDP_DOCTOR_LR=1 DDP_DOCTOR_NPROC_PER_NODE=3 DDP_DOCTOR_MASTER_PORT=1 doctor 3 run -- true
+
+doctor 2 run "$work/train.py" --epochs 3; complained "--epochs 3: not known to ddp-doctor; put the program's own arguments after --: ddp-doctor run .*train.py -- --epochs 3"
+doctor 2 run --epochs; complained '--epochs: not known to ddp-doctor'
+doctor 2 run "$work/missing.py"; complained 'missing.py: no such file'
+printf '#!/bin/sh\n' >"$work/trainer"
+doctor 2 run "$work/trainer"; complained 'trainer: an executable, .*put it after --: ddp-doctor run -- '
+(cd "$work" && doctor 2 run trainer && complained 'ddp-doctor run -- ./trainer') || exit 1
+printf 'PK\3\4' >"$work/script.pt"
+doctor 2 run "$work/script.pt" -- --lr 1; complained 'takes no arguments'
+doctor 2 run "$work/script.pt" --warmup 3; complained '--warmup concerns programs in Python'
+doctor 0 run --help; printed '^TorchScript programs only:'; printed '^Programs in Python and commands only:'
+
+# This installation may lack its Python side.
+mkdir -p "$work/empty"
+DDP_DOCTOR_HOME=$work/empty doctor 2 run "$work/train.py"; complained 'sitecustomize.py is missing.*install it again'

@@ -1,0 +1,214 @@
+"""Examining a correct training program changes nothing and finds nothing: tests/programs, each run three times.
+
+Plainly, under ddp-doctor, and under ddp-doctor with the probe switched off (DDP_DOCTOR=0). Every rank prints a digest
+of its final parameters, buffers and losses; the three runs must agree in it to the last bit.
+
+usage: test_programs.py [NAME ...] [unittest's options]     NAME as in tests/programs, without .py
+environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch
+"""
+import collections
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "programs"
+DOCTOR = os.environ.get("DDP_DOCTOR")
+RANKS = 2
+DEADLINE = 120
+# What these programs need the command for: they start their ranks themselves.
+STARTS_ITS_RANKS = {"mp_spawn"}
+# Not anchored to lines: ranks that share a pipe may interleave them.
+DIGEST = re.compile(r"digest rank (\d+) ([0-9a-f]{64})")
+# Torch's Gloo threads can hang or abort a process that has finished (they want the interpreter's lock while it ends).
+# After its digest a rank has this long to end; how it ends is then not this test's business.
+PATIENCE_AFTER_DIGEST = 10
+
+Outcome = collections.namedtuple("Outcome", "digests code stdout stderr")
+
+
+def unmet_need(program):
+    """Why this Python cannot run the program, by its line `# needs: torch>=2.1, transformers`; None if it can."""
+    needs = re.search(r"^# needs: (.*)$", program.read_text(), re.M)
+    for need in needs.group(1).split(",") if needs else []:
+        name, _, least = need.strip().partition(">=")
+        if importlib.util.find_spec(name) is None:
+            return f"needs {name}"
+        if least:
+            version = importlib.import_module(name).__version__
+            if [int(part) for part in re.findall(r"\d+", version)[:2]] < [int(part) for part in least.split(".")]:
+                return f"needs {need.strip()}, this is {version}"
+    return None
+
+
+def environment(**more):
+    """The user's, without what a surrounding ddp-doctor or torchrun would have put there."""
+    clean = {name: value for name, value in os.environ.items()
+             if not name.startswith(("DDP_DOCTOR", "TORCHELASTIC_")) and name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    return dict(clean, OMP_NUM_THREADS="1", **more)
+
+
+def free_port():
+    """Below the ports that the kernel gives to clients, so that none of them takes it meanwhile."""
+    import socket
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    first = max(1024, low - 8192)
+    for attempt in range(1000):
+        port = first + (os.getpid() * 37 + time.monotonic_ns() // 1000 + attempt) % max(1, low - first)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+    raise RuntimeError("no free port on 127.0.0.1")
+
+
+def digests_in(text):
+    return dict(DIGEST.findall(text))
+
+
+class Process:
+    """A process in a group of its own, whose output goes to files; nothing of it is left afterwards."""
+
+    def __init__(self, command, folder, name, env):
+        self.command = command
+        self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                            start_new_session=True)
+
+    def text(self):
+        return self.out.read_text(errors="replace"), self.err.read_text(errors="replace")
+
+    def wait(self, deadline, enough=lambda text: False):
+        """Its exit code; None if it had to be killed, at the deadline or some time after it had printed enough."""
+        satisfied = None
+        try:
+            while self.process.poll() is None and time.monotonic() < deadline:
+                if satisfied is None and enough(self.text()[0]):
+                    satisfied = time.monotonic()
+                if satisfied is not None and time.monotonic() - satisfied > PATIENCE_AFTER_DIGEST:
+                    break
+                time.sleep(0.05)
+            return self.process.poll()
+        finally:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.process.wait()
+
+
+def run_plainly(program, folder):
+    """As torchrun would, ranks in the environment; or as it is, where the program starts them itself."""
+    own = program.stem in STARTS_ITS_RANKS
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
+    environments = [environment()] if own else [environment(**meeting, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(RANKS)]
+    deadline = time.monotonic() + DEADLINE
+    processes = [Process([sys.executable, str(program)], folder, f"plain-{i}", env) for i, env in enumerate(environments)]
+    for process in processes:
+        process.wait(deadline, enough=lambda text: len(digests_in(text)) * len(processes) == RANKS)
+    texts = [process.text() for process in processes]
+    stdout, stderr = ("\n".join(parts) for parts in zip(*texts))
+    return Outcome(digests_in(stdout), None, stdout, stderr)
+
+
+def run_examined(program, folder, **more):
+    command = [DOCTOR, "run", "--nproc-per-node", str(RANKS), "--every", "3", "--warmup", "4", "--format", "json"]
+    if program.stem in STARTS_ITS_RANKS:
+        del command[2:4]
+        command += ["--", sys.executable, str(program)]
+    else:
+        command += ["--python", sys.executable, str(program)]
+    process = Process(command, folder, "examined", environment(**more))
+    code = process.wait(time.monotonic() + DEADLINE)
+    stdout, stderr = process.text()
+    return Outcome(digests_in(stderr), code, stdout, stderr)
+
+
+def all_findings(findings):
+    for finding in findings:
+        yield finding
+        yield from all_findings(finding["consequences"])
+
+
+class Programs(unittest.TestCase):
+    maxDiff = None
+
+    def in_folder(self, run, program, **more):
+        """Runs it in an empty folder; and nothing is left there but what the program wrote, which is nothing."""
+        with tempfile.TemporaryDirectory(prefix="ddp-doctor-programs-") as name:
+            folder = pathlib.Path(name)
+            outcome = run(program, folder, **more)
+            left = [path.name for path in folder.iterdir() if path.suffix not in (".out", ".err")]
+            self.assertEqual(left, [], f"left in the working folder by {run.__name__}")
+            return outcome
+
+    def explain(self, what, outcome):
+        return (f"{what}\n--- exit code {outcome.code}\n--- stdout\n{outcome.stdout[-4000:]}\n--- stderr\n{outcome.stderr[-4000:]}"
+                f"\n--- repeat with: DDP_DOCTOR={shlex.quote(DOCTOR)} {shlex.quote(sys.executable)} {shlex.quote(__file__)} {self.program}")
+
+    def examine(self, program):
+        self.program = program.stem
+        reason = unmet_need(program)
+        if reason:
+            self.skipTest(reason)
+        plain = self.in_folder(run_plainly, program)
+        self.assertEqual(sorted(plain.digests), [str(rank) for rank in range(RANKS)], self.explain("the plain run failed", plain))
+
+        examined = self.in_folder(run_examined, program)
+        self.assertEqual(examined.digests, plain.digests, self.explain("examining it changed it", examined))
+        self.assertEqual(examined.code, 0, self.explain("a correct program is not healthy", examined))
+        report = json.loads(examined.stdout)
+        alarms = [finding for finding in all_findings(report["findings"]) if finding["severity"] in ("error", "warning")]
+        self.assertEqual(alarms, [], self.explain("false alarm", examined))
+        run = report["runs"][0]
+        self.assertEqual(report["world_size"], RANKS, self.explain("ranks were not seen", examined))
+        self.assertGreater(run["steps"], 0, self.explain("no optimizer step was seen", examined))
+        observed = [step for step in run["steps_table"] if None not in step["gradient_norm"]]
+        self.assertTrue(observed, self.explain("no step has the gradients of every rank", examined))
+
+        switched_off = self.in_folder(run_examined, program, DDP_DOCTOR="0")
+        self.assertEqual(switched_off.digests, plain.digests, self.explain("starting it under ddp-doctor changed it", switched_off))
+        self.assertEqual(switched_off.code, 3, self.explain("with the probe off there is nothing to judge", switched_off))
+
+
+def add_test(program):
+    def test(self):
+        self.examine(program)
+
+    test.__doc__ = program.read_text().split('"""')[1].splitlines()[0]
+    setattr(Programs, f"test_{program.stem}", test)
+
+
+def main():
+    if importlib.util.find_spec("torch") is None:
+        print("skipped: this Python has no torch")
+        return 77
+    if not DOCTOR or not os.access(DOCTOR, os.X_OK):
+        sys.exit(f"DDP_DOCTOR={DOCTOR or ''} is not a program; set it to the path of ddp-doctor")
+    programs = sorted(PROGRAMS.glob("*.py"))
+    names = {program.stem for program in programs}
+    options = [argument for argument in sys.argv[1:] if argument not in names]
+    unknown = [option for option in options if not option.startswith("-")]
+    if unknown:
+        sys.exit(f"no program {', '.join(unknown)}; there are: {', '.join(sorted(names))}")
+    wanted = [argument for argument in sys.argv[1:] if argument in names] or names
+    for program in programs:
+        if program.stem in wanted:
+            add_test(program)
+    done = unittest.main(argv=[sys.argv[0], "-v", *options], exit=False)
+    return 0 if done.result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

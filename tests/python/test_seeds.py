@@ -1,0 +1,242 @@
+"""The reports that ddp-doctor was made for, as programs: what it says of each is what really happened there.
+
+The programs and the facts about them: tests/seeds/README.md. Those of transformers' Trainer are started by torchrun, as their report
+has it; the others by ddp-doctor itself, because Debian's torch 1.13 has a torchrun that fails on Python 3.11.
+"""
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SEEDS = HERE.parent / "seeds"
+DOCTOR = os.environ["DDP_DOCTOR"]
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", USE_LIBUV="0", PYTHONDONTWRITEBYTECODE="1", HF_HUB_OFFLINE="1")
+DEADLINE = 150
+UNFINISHED = "Expected to have finished reduction in the prior iteration"
+
+
+class Examined:
+    """A run of `ddp-doctor run`: `code`, `report` (JSON), `text`, `messages` (stderr, with what the program printed), `folder`."""
+
+    def __init__(self, folder, *arguments):
+        self.folder = pathlib.Path(folder)
+        command = [DOCTOR, "run", "--out", str(self.folder / "run"), "--format", "json", "--report", str(self.folder / "report.txt"), *arguments]
+        done = subprocess.run(command, cwd=SEEDS, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE)
+        self.code, self.messages = done.returncode, done.stderr
+        if self.code not in (0, 1):
+            raise AssertionError(f"{' '.join(command)}\nended with {self.code}:\n{done.stderr[-4000:]}")
+        self.report = json.loads(done.stdout)
+        self.text = (self.folder / "report.txt").read_text()
+
+    @property
+    def run(self):
+        return self.report["runs"][0]
+
+    @property
+    def steps(self):
+        return self.run["steps_table"]
+
+    def rules(self, *severities):
+        return [finding["rule"] for finding in self.report["findings"] if not severities or finding["severity"] in severities]
+
+
+class Seeds(unittest.TestCase):
+    @contextlib.contextmanager
+    def examine(self, *arguments):
+        with tempfile.TemporaryDirectory(prefix="ddp-doctor-seeds-") as folder:
+            yield Examined(folder, *arguments)
+
+    def examine_ranks(self, program, *arguments):
+        return self.examine("--python", sys.executable, "--nproc-per-node", "2", program, "--", *arguments)
+
+    def assert_healthy(self, run):
+        self.assertEqual((run.code, run.report["verdict"]), (0, "healthy"), run.text)
+        self.assertEqual(run.rules("error", "warning"), [])
+        self.assertTrue(run.run["exit"]["completed"], run.run["outcome"])
+        for step in run.steps:
+            self.assertTrue(step["synced"], step)
+            self.assertEqual((step["drift"], step["weights_differ"]), (0, False), step)
+
+
+# ---- an orphan layer under transformers' Trainer
+
+def torchrun():
+    """The command, or why there is none."""
+    beside = pathlib.Path(sys.executable).with_name("torchrun")
+    command = [str(beside)] if beside.exists() else [sys.executable, "-m", "torch.distributed.run"]
+    tried = subprocess.run(command + ["--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--no-python", "true"],
+                           env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE)
+    if tried.returncode != 0:
+        last = (tried.stdout.strip().splitlines() or ["no message"])[-1]
+        raise unittest.SkipTest(f"the torchrun of {sys.executable} does not work: {last}")
+    return command
+
+
+class OrphanUnderTrainer(Seeds):
+    @classmethod
+    def setUpClass(cls):
+        missing = [name for name in ("transformers", "accelerate") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise unittest.SkipTest(f"{sys.executable} has no {' and no '.join(missing)}")
+        cls.launch = torchrun() + ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+
+    def examine_trainer(self, variant):
+        return self.examine("--", *self.launch, "trainer_orphan.py", variant)
+
+    def assert_names_the_orphan(self, finding):
+        self.assertEqual([(p["name"], p["index"]) for p in finding["parameters"]], [("orphan.weight", 0), ("orphan.bias", 1)])
+        self.assertEqual((finding["ranks"], finding["first_step"]), ([0, 1], 1))
+        where = finding["where"]
+        self.assertEqual(where["file"], "trainer_orphan.py")
+        self.assertIn(".train()", (SEEDS / "trainer_orphan.py").read_text().splitlines()[where["line"] - 1])
+        self.assertRegex(" ".join(where["via"]), r"^transformers/trainer\.py:\d+ accelerate/accelerator\.py:\d+$")
+
+    def test_default_is_sick_of_unused_parameters_before_pytorch_says_so(self):
+        with self.examine_trainer("default") as run:
+            self.assertEqual(run.code, 1, run.text)
+            self.assertEqual(run.rules(), ["DDP201"])
+            finding = run.report["findings"][0]
+            self.assertEqual((finding["severity"], finding["certainty"]), ("error", "certain"))
+            self.assert_names_the_orphan(finding)
+            self.assertEqual([c["rule"] for c in finding["consequences"]], ["DDP504"])
+            self.assertRegex(run.run["outcome"], rf"^raised in step 2 \(forward\): RuntimeError: {UNFINISHED}")
+            self.assertEqual([step["unused"] for step in run.steps], [[[0, 1], [0, 1]]])
+
+    def test_find_unused_cures_it(self):
+        with self.examine_trainer("find_unused") as run:
+            self.assert_healthy(run)
+            self.assertEqual(run.run["steps"], 3)
+            self.assertEqual(run.run["ddp"]["construction"]["find_unused_parameters"], 1)
+
+    def test_static_graph_cures_it(self):
+        with self.examine_trainer("static_graph") as run:
+            self.assert_healthy(run)
+            self.assertEqual(run.run["steps"], 3)
+            self.assertEqual(run.run["ddp"]["construction"]["static_graph"], 1)
+
+
+# ---- the loss computed on the module inside the wrapper
+
+PRINTED = re.compile(r"^\[rank 0\] +(\d+) \| (\[.*\]) \| (yes|no) \| (\S+)$", re.MULTILINE)
+NORMS = re.compile(r"^ +(\d+) \| +(\[.*\]) \| +(yes|no)$", re.MULTILINE)
+DRIFTS = re.compile(r"^ +\d+ \| +(\S+)$", re.MULTILINE)
+
+
+class BypassedWrapper(Seeds):
+    def assert_shows_what_the_program_printed(self, run, steps):
+        """Norms, whether they agree, and drift: each digit that the program printed from its own collectives."""
+        printed = [(norms, synced, drift) for _, norms, synced, drift in PRINTED.findall(run.messages)]
+        self.assertEqual(len(printed), steps, run.messages)
+        in_json = [
+            (f"[{', '.join(format(norm, '.5f') for norm in step['gradient_norm'])}]", "yes" if step["synced"] else "no",
+             format(step["drift"], ".3e"))
+            for step in run.steps
+        ]
+        self.assertEqual(in_json, printed)
+        norms = [(figures, synced) for _, figures, synced in NORMS.findall(run.text)]
+        drifts = [format(float(figure), ".3e") for figure in DRIFTS.findall(run.text)]
+        self.assertEqual([(*row, drift) for row, drift in zip(norms, drifts, strict=True)], printed)
+
+    def test_bypassed_is_named_and_shown_in_the_programs_own_figures(self):
+        with self.examine_ranks("bypassed_wrapper.py", "bypassed") as run:
+            self.assertEqual(run.code, 1, run.text)
+            self.assertEqual(run.rules(), ["DDP101"])
+            finding = run.report["findings"][0]
+            self.assertEqual((finding["severity"], finding["certainty"], finding["ranks"], finding["first_step"]), ("error", "certain", [0, 1], 1))
+            line = (SEEDS / "bypassed_wrapper.py").read_text().splitlines()[finding["where"]["line"] - 1]
+            self.assertIn("model(shard)", line)
+            self.assertEqual([c["rule"] for c in finding["consequences"]], ["DDP102", "DDP301"])
+            self.assert_shows_what_the_program_printed(run, 5)
+            self.assertTrue(all(step["weights_differ"] and not step["synced"] for step in run.steps))
+
+    def test_averaged_by_hand_is_healthy(self):
+        with self.examine_ranks("bypassed_wrapper.py", "averaged") as run:
+            self.assert_healthy(run)
+            self.assertEqual(run.rules(), [])
+            self.assert_shows_what_the_program_printed(run, 5)
+
+    def test_both_in_one_process_as_published(self):
+        with self.examine_ranks("bypassed_wrapper.py", "both") as run:
+            self.assertEqual(run.code, 1, run.text)
+            self.assertEqual(run.rules(), ["DDP101"])
+            self.assert_shows_what_the_program_printed(run, 10)
+            self.assertEqual([step["synced"] for step in run.steps], [False] * 5 + [True] * 5)
+
+
+# ---- find_unused_parameters, as an article explains it
+
+class FindUnusedParameters(Seeds):
+    def gradient_norms(self, run, stage, name):
+        """Of step 1, by rank; None where there was no gradient."""
+        norms = []
+        for rank in (0, 1):
+            with contextlib.closing(sqlite3.connect(run.folder / "run" / "00-as-is" / f"rank-{rank:05}.sqlite")) as record:
+                rows = record.execute("SELECT l2_norm FROM observation JOIN tensor ON id = tensor WHERE step = 1 AND stage = ? AND name = ?", (stage, name))
+                found = rows.fetchone()
+                norms.append(found[0] if found else None)
+        return norms
+
+    def assert_rank_dependent(self, run):
+        self.assertEqual(run.code, 1, run.text)
+        self.assertEqual(run.rules(), ["DDP202"])
+        finding = run.report["findings"][0]
+        self.assertEqual((finding["severity"], finding["certainty"], finding["ranks"], finding["first_step"]), ("error", "certain", [0, 1], 1))
+        self.assertEqual([(p["name"], p["index"]) for p in finding["parameters"]],
+                         [("linear2.weight", 2), ("linear2.bias", 3), ("linear3.weight", 4), ("linear3.bias", 5)])
+        self.assertEqual(run.steps[0]["unused"], [[2, 3], [4, 5]])
+        self.assertTrue(run.steps[0]["weights_differ"])
+        self.assertFalse(run.steps[0]["synced"])
+
+    def test_one_step_of_a_branch_per_rank_ends_well_and_has_synchronized_nothing(self):
+        with self.examine_ranks("conditional.py", "default", "1") as run:
+            self.assert_rank_dependent(run)
+            self.assertTrue(run.run["exit"]["completed"], run.run["outcome"])
+            # Not even the layer that both ranks used: what the optimizer got is the local gradient.
+            for name in ("linear1.weight", "linear1.bias"):
+                local, applied = self.gradient_norms(run, 0, name), self.gradient_norms(run, 1, name)
+                self.assertEqual(local, applied)
+            self.assertEqual(self.gradient_norms(run, 1, "linear2.weight")[0], None)
+
+    def test_a_second_step_of_a_branch_per_rank_raises(self):
+        with self.examine_ranks("conditional.py", "default", "4") as run:
+            self.assert_rank_dependent(run)
+            self.assertRegex(run.run["outcome"], rf"^raised in step 2 \(forward\): RuntimeError: {UNFINISHED}")
+            self.assertEqual(len(run.steps), 1)
+
+    def test_find_unused_gives_both_branches_to_both_ranks(self):
+        for steps in (1, 4):
+            with self.subTest(steps=steps), self.examine_ranks("conditional.py", "find_unused", str(steps)) as run:
+                self.assert_healthy(run)
+                self.assertEqual(run.rules(), [])
+                self.assertEqual([step["unused"] for step in run.steps], [[[2, 3], [4, 5]]] * steps)
+                # The rank that did not run the branch has half of the other's gradient, and so has the other.
+                for name, runs in (("linear2.weight", 1), ("linear3.weight", 0)):
+                    local, applied = self.gradient_norms(run, 0, name), self.gradient_norms(run, 1, name)
+                    self.assertEqual(applied, [local[runs] / 2] * 2)
+
+    def test_find_unused_without_unused_parameters_is_advised_against(self):
+        for steps in (1, 4):
+            with self.subTest(steps=steps), self.examine_ranks("multi_forward.py", "find_unused", str(steps)) as run:
+                self.assert_healthy(run)
+                self.assertEqual(run.rules(), ["DDP204"])
+                self.assertEqual(run.report["findings"][0]["severity"], "advice")
+
+    def test_layers_in_a_chain_need_no_flag(self):
+        with self.examine_ranks("multi_forward.py", "default", "4") as run:
+            self.assert_healthy(run)
+            self.assertEqual(run.rules(), [])
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("torch") is None:
+        print("skipped: this Python has no torch")
+        sys.exit(77)
+    unittest.main(verbosity=2)

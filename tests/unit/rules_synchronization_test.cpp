@@ -1,0 +1,650 @@
+// The rules about gradient synchronization (DDP103 to DDP113): a run on which each fires, and
+// healthy runs that come near to it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/timeline/trace.h"
+#include "tests/unit/run_builder.h"
+
+namespace ddp_doctor {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+RunBuilder healthy(int world_size = 2) {
+  return RunBuilder(world_size, {"body.weight", "head.weight"}, 3)
+      .wrapper({{"find_unused_parameters", "0"}})
+      .trace("F0+ B0+", 1);
+}
+
+RunBuilder by_hand(int world_size = 2) {
+  return RunBuilder(world_size, {"body.weight", "head.weight"}, 3).trace("Bu Cg*2", 1);
+}
+
+// From `step` on no gradient is averaged, and weights part.
+RunBuilder& apart(RunBuilder& run, int step = 1) {
+  for (int tensor : {0, 1})
+    run.differ(1, tensor, Stage::kGradient, step).differ(1, tensor, Stage::kWeight, step);
+  return run;
+}
+
+Collective all_reduce(const std::string& target, std::int64_t numel = 1) {
+  return {"all_reduce", "sum", "float32", numel, "", "before-step", target, "train.py", 31, 1};
+}
+
+std::vector<double> ramp(double factor) {
+  std::vector<double> values;
+  for (int i = 1; i <= 8; ++i) values.push_back(factor * i);
+  return values;
+}
+
+// ---- the trace: which forward a backward belongs to
+
+using Forward = BackwardPass::Forward;
+
+std::vector<std::pair<Forward, bool>> passes(const std::string& trace, int wrapper = 0) {
+  std::vector<std::pair<Forward, bool>> passes;
+  for (const auto& pass : backwards_of(trace, wrapper))
+    passes.emplace_back(pass.forward, pass.reduced);
+  return passes;
+}
+
+TEST(BackwardsOf, BelongToTheForwardBeforeThem) {
+  EXPECT_THAT(passes("F0- B0- F0+ B0+"),
+              ElementsAre(std::pair(Forward::kNoSync, false), std::pair(Forward::kThrough, true)));
+  EXPECT_THAT(passes("N0 B0-"), ElementsAre(std::pair(Forward::kAround, false)));
+  EXPECT_THAT(passes("... B0-"), ElementsAre(std::pair(Forward::kNone, false)));
+  EXPECT_THAT(passes(""), IsEmpty());
+}
+
+TEST(BackwardsOf, HaveNoForwardOfTheirOwnWhereOneWasUsedUp) {
+  EXPECT_THAT(passes("F0+ B0+r B0-"),
+              ElementsAre(std::pair(Forward::kThrough, true), std::pair(Forward::kNone, false)));
+  EXPECT_THAT(passes("F0+*2 B0+ B0-"),
+              ElementsAre(std::pair(Forward::kThrough, true), std::pair(Forward::kNone, false)));
+}
+
+TEST(BackwardsOf, StayWithTheWrapperWhereAPartWasCalledBesideIt) {
+  EXPECT_THAT(passes("F0+ N0 B0+"), ElementsAre(std::pair(Forward::kThrough, true)));
+}
+
+TEST(BackwardsOf, LeaveOutThoseOfOtherWrappers) {
+  const std::string trace = "F0+ F1+ B1+ F1+ B0+,1-u F0+ B0+";
+  EXPECT_THAT(passes(trace, 0),
+              ElementsAre(std::pair(Forward::kThrough, true), std::pair(Forward::kThrough, true)));
+  EXPECT_THAT(passes(trace, 1),
+              ElementsAre(std::pair(Forward::kThrough, true), std::pair(Forward::kThrough, false)));
+  EXPECT_THAT(passes("F11+ B11+", 1), IsEmpty());
+}
+
+// ---- DDP103
+
+TEST(StepWithoutSync, CountsTheMicroBatchesAfterTheLastReduction) {
+  auto run = healthy();
+  apart(run).trace("F0+ B0+ F0- B0- F0- B0-", 3);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP103"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102", "DDP301"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(findings[0].first_step, 1);
+  EXPECT_THAT(findings[0].parameters, IsEmpty());
+  EXPECT_EQ(findings[0].evidence["micro_batches_after_the_last_reduction"], 2);
+  EXPECT_EQ(findings[0].evidence["micro_batches"], 3);
+}
+
+TEST(StepWithoutSync, SeesTheLastStepOfAnEpoch) {
+  auto run = healthy();
+  apart(run, 3).trace("F0- B0- F0+ B0+", 2).trace("F0- B0-", 1, 3);
+  const auto finding = found("DDP103", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->first_step, 3);
+  EXPECT_EQ(finding->evidence["steps_without_sync"], 1);
+}
+
+TEST(StepWithoutSync, StaysQuietForAccumulationDoneRight) {
+  EXPECT_THAT(diagnosed(healthy().trace("F0- B0-*3 F0+ B0+", 4)), IsEmpty());
+  EXPECT_THAT(diagnosed(healthy().trace("F0- F0+ B0+", 1)), IsEmpty());
+}
+
+TEST(StepWithoutSync, StaysQuietWhereGradientsAreAveragedByHandUnderNoSync) {
+  EXPECT_THAT(diagnosed(healthy().trace("F0- B0- F0- B0- Cg*2", 2)), IsEmpty());
+}
+
+TEST(StepWithoutSync, LeavesALastMicroBatchThatWasReducedToOtherRules) {
+  auto run = healthy();
+  apart(run).trace("F0- B0- F0+ B0+", 2);
+  EXPECT_THAT(diagnosed(run), ElementsAre("DDP102"));
+}
+
+// ---- DDP104
+
+TEST(PartialSync, NamesWhatWasLeftOut) {
+  auto run = healthy();
+  run.differ(1, 1, Stage::kGradient, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP104"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102"));
+  EXPECT_THAT(names_of(findings[0]), ElementsAre("head.weight"));
+  EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_EQ(findings[0].evidence["parameters_synchronized"], 1);
+  EXPECT_EQ(findings[0].evidence["hand_written"], false);
+}
+
+TEST(PartialSync, PointsAtTheHandWrittenCall) {
+  auto run = by_hand();
+  run.call(all_reduce("gradient of body.weight")).differ(1, 1, Stage::kGradient, 1);
+  const auto finding = found("DDP104", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->evidence["hand_written"], true);
+  EXPECT_EQ(finding->prescription.strategy, "allreduce-flat");
+  ASSERT_TRUE(finding->where);
+  EXPECT_EQ(finding->where->line, 31);
+}
+
+TEST(PartialSync, IsNotHandWrittenForAReductionOfTheLoss) {
+  auto run = healthy();
+  run.call(all_reduce("")).differ(1, 1, Stage::kGradient, 1);
+  const auto finding = found("DDP104", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->evidence["hand_written"], false);
+}
+
+TEST(PartialSync, StaysQuietForTheZerosOfFindUnused) {
+  auto run = RunBuilder(2, {"a", "b"}, 3).wrapper({{"find_unused_parameters", "1"}});
+  run.usage(0, [](int rank, Usage& usage) { usage.used = rank == 0; });
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(PartialSync, LeavesAGradientThatOnlySomeRanksHaveToTheGraphRules) {
+  auto run = healthy();
+  run.unused(1, 0);
+  EXPECT_THAT(diagnosed(run), ElementsAre("DDP202"));
+}
+
+TEST(PartialSync, StaysQuietWhereNothingWasSynchronized) {
+  auto run = healthy();
+  apart(run);
+  EXPECT_FALSE(found("DDP104", run));
+  auto alike = healthy();  // both ranks computed the gradient of body.weight alike: no sign of sync
+  alike.observe(1, 0, Stage::kLocalGradient, 50).differ(1, 1, Stage::kGradient, 1);
+  EXPECT_FALSE(found("DDP104", alike));
+}
+
+// ---- DDP105
+
+TEST(ParametersReplaced, AreNamedAndExplainTheRest) {
+  auto run = healthy();
+  apart(run, 2).usage(
+      1, [](int, Usage& usage) { usage.replaced = true; }, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP105"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102", "DDP301"));
+  EXPECT_THAT(names_of(findings[0]), ElementsAre("head.weight"));
+  EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_EQ(findings[0].evidence["parameters_replaced"], 1);
+}
+
+TEST(ParametersReplaced, StayQuietWhereGradientsAgree) {
+  auto run = healthy();  // wrapped again, or averaged by hand
+  run.usage(1, [](int, Usage& usage) { usage.replaced = true; });
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(ParametersReplaced, StayQuietWhereNoneWas) {
+  auto run = healthy();
+  apart(run);
+  EXPECT_FALSE(found("DDP105", run));
+}
+
+// ---- DDP106
+
+RunBuilder with_a_head_outside(bool in_the_wrapped_module) {
+  auto run = healthy();
+  run.trace(in_the_wrapped_module ? "F0+ B0+" : "F0+ B0+u", 1);
+  run.tensors([&](int, TensorInfo& tensor) {
+    if (tensor.id == 1) tensor.ddp_index.reset();
+    if (tensor.id == 0 || in_the_wrapped_module) tensor.wrapper = 0;
+  });
+  return run;
+}
+
+TEST(ParametersOutside, AreThoseOfAModuleThatWasNeverWrapped) {
+  auto run = with_a_head_outside(false);
+  run.differ(1, 1, Stage::kGradient, 1).differ(1, 1, Stage::kWeight, 1);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP106"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102", "DDP301"));
+  EXPECT_THAT(names_of(findings[0]), ElementsAre("head.weight"));
+  EXPECT_EQ(findings[0].first_step, 1);
+  EXPECT_EQ(findings[0].evidence["steps_apart"], 3);
+  EXPECT_THAT(findings[0].message, HasSubstr("never wrapped"));
+}
+
+TEST(ParametersOutside, AreThoseUnfrozenAfterWrapping) {
+  auto run = with_a_head_outside(true);
+  run.differ(1, 1, Stage::kGradient, 2);
+  const auto finding = found("DDP106", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->first_step, 2);
+  EXPECT_EQ(finding->evidence["in_a_wrapped_module"], true);
+  EXPECT_THAT(finding->message, HasSubstr("frozen"));
+}
+
+TEST(ParametersOutside, StayQuietForAFrozenOne) {
+  auto run = with_a_head_outside(true);
+  run.tensors([](int, TensorInfo& tensor) { tensor.trainable = tensor.id == 0; });
+  run.unused(0, 1).unused(1, 1);
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(ParametersOutside, StayQuietWhereTheyAreAveragedByHand) {
+  EXPECT_THAT(diagnosed(with_a_head_outside(false)), IsEmpty());
+}
+
+TEST(ParametersOutside, StayQuietWhereNoOptimizerHoldsThem) {
+  auto run = with_a_head_outside(false);
+  run.differ(1, 1, Stage::kGradient, 1);
+  run.usage(1, [](int, Usage& usage) { usage.in_optimizer = false; });
+  EXPECT_FALSE(found("DDP106", run));
+}
+
+TEST(ParametersOutside, StayQuietWithoutAnyWrapper) {
+  auto run = by_hand();
+  run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+  apart(run);
+  EXPECT_THAT(diagnosed(run), ElementsAre("DDP102"));
+}
+
+// ---- DDP107
+
+// Local gradients of `ranks` whose mean is ramp(1.5), and what comes out of the reducer.
+RunBuilder reduced(double k) {
+  auto run = healthy();
+  for (int rank : {0, 1}) {
+    run.sample(rank, 0, Stage::kLocalGradient, ramp(1.0 + rank));
+    run.sample(rank, 0, Stage::kReducedGradient, ramp(1.5 * k));
+  }
+  return run;
+}
+
+// The same by hand: what the optimizer gets.
+RunBuilder summed_by_hand(double k) {
+  auto run = by_hand();
+  run.call(all_reduce("gradient of body.weight")).call(all_reduce("gradient of head.weight"));
+  for (int rank : {0, 1}) {
+    run.sample(rank, 0, Stage::kLocalGradient, ramp(1.0 + rank));
+    run.sample(rank, 0, Stage::kGradient, ramp(1.5 * k));
+  }
+  return run;
+}
+
+TEST(GradientScale, IsTheWorldSizeWhereACommunicationHookForgetsToDivide) {
+  const auto findings = diagnose(reduced(2.0).build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP107"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(findings[0].first_step, 1);
+  EXPECT_THAT(findings[0].parameters, IsEmpty());
+  EXPECT_DOUBLE_EQ(findings[0].evidence["factor"], 2.0);
+  EXPECT_EQ(findings[0].evidence["steps_checked"], 3);
+  EXPECT_THAT(findings[0].message, HasSubstr("2 times the mean"));
+  EXPECT_EQ(findings[0].prescription.strategy, "ddp");
+}
+
+TEST(GradientScale, PointsAtAHandWrittenSumOrASecondDivision) {
+  for (double k : {2.0, 0.5, 4.0}) {
+    const auto finding = found("DDP107", summed_by_hand(k));
+    ASSERT_TRUE(finding) << k;
+    EXPECT_DOUBLE_EQ(finding->evidence["factor"], k);
+    EXPECT_EQ(finding->evidence["hand_written"], true);
+    ASSERT_TRUE(finding->where);
+    EXPECT_EQ(finding->where->line, 31);
+    EXPECT_EQ(finding->prescription.strategy, "allreduce-flat");
+  }
+}
+
+TEST(GradientScale, StaysQuietForTheMean) {
+  EXPECT_THAT(diagnosed(reduced(1.0)), IsEmpty());
+  EXPECT_THAT(diagnosed(reduced(1.002)), IsEmpty()) << "compression to half precision";
+  EXPECT_THAT(diagnosed(summed_by_hand(1.0)), IsEmpty());
+}
+
+TEST(GradientScale, StaysQuietForClippingAfterAHandWrittenSync) {
+  EXPECT_THAT(diagnosed(summed_by_hand(0.37)), IsEmpty());
+  auto often = summed_by_hand(1.0);
+  for (int rank : {0, 1}) often.sample(rank, 0, Stage::kGradient, ramp(1.5 * 0.5), 2);
+  EXPECT_THAT(diagnosed(often), IsEmpty()) << "a step that was not clipped";
+}
+
+TEST(GradientScale, StaysQuietForALossDividedByTheWorldSizeBeforeASum) {
+  for (const auto& run : {summed_by_hand(2.0), reduced(2.0)}) {
+    auto divided = run;
+    for (int rank : {0, 1}) divided.fact(rank, 1, "loss", "factor", "0.5");
+    EXPECT_THAT(diagnosed(divided), IsEmpty());
+  }
+}
+
+// Once an alarm: 37 tokens are no multiple of two ranks.
+TEST(GradientScale, StaysQuietForALossDividedByTheTokensOfAllRanks) {
+  auto run = summed_by_hand(2.0);
+  for (int rank : {0, 1}) {
+    run.fact(rank, 1, "loss", "factor", "0.027027027");
+    run.fact(rank, 2, "loss", "factor", "0.024390244");
+  }
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(GradientScale, StaysQuietForALossWeightedWithTheShareOfEachRank) {
+  auto run = summed_by_hand(2.0);
+  run.fact(0, 1, "loss", "factor", "0.625").fact(1, 1, "loss", "factor", "0.375");
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+// Once an alarm: two micro-batches on two ranks look like a second division by the world size.
+TEST(GradientScale, StaysQuietForASumOverMicroBatchesThatIsDividedByTheirNumber) {
+  auto run = summed_by_hand(0.5);
+  run.trace("Bu*2 Cg*2", 2);
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+// Once an alarm: it was compared with the gradients before the first collective.
+TEST(GradientScale, StaysQuietForGradientsDividedBeforeTheyAreSummed) {
+  auto run = summed_by_hand(1.0);
+  for (int rank : {0, 1}) run.sample(rank, 0, Stage::kCollectiveGradient, ramp(0.5 * (1.0 + rank)));
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+// Once an alarm for a clip coefficient that happens to be 1 / world size, and a log of the loss.
+TEST(GradientScale, StaysQuietWhereTheCollectiveIsForTheLossOnly) {
+  auto run = reduced(1.0);
+  run.call(all_reduce("")).trace("F0+ B0+ C", 1);
+  for (int rank : {0, 1}) {
+    run.sample(rank, 0, Stage::kCollectiveGradient, ramp(1.5));
+    run.sample(rank, 0, Stage::kGradient, ramp(0.75));
+  }
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(GradientScale, StaysQuietWhereTooLittleCanTell) {
+  auto few = healthy();
+  auto cancelled = healthy();
+  for (int rank : {0, 1}) {
+    few.sample(rank, 0, Stage::kLocalGradient, {1.0, 2.0});
+    few.sample(rank, 0, Stage::kReducedGradient, {2.0, 4.0});
+    cancelled.sample(rank, 0, Stage::kLocalGradient, ramp(rank == 0 ? 1.0 : -0.99));
+    cancelled.sample(rank, 0, Stage::kReducedGradient, ramp(0.01));
+  }
+  EXPECT_THAT(diagnosed(few), IsEmpty());
+  EXPECT_THAT(diagnosed(cancelled), IsEmpty());
+}
+
+// ---- DDP108
+
+// Gradients as the backward left them, and as they went into the collective.
+RunBuilder scaled(double factor0, double factor1) {
+  auto run = by_hand();
+  run.call(all_reduce("", 2));
+  const double factors[] = {factor0, factor1};
+  for (int rank : {0, 1}) {
+    auto local = ramp(1.0);
+    local[0] = rank == 0 ? 5.0 : -3.0;
+    auto changed = local;
+    for (auto& value : changed) value *= factors[rank];
+    run.sample(rank, 0, Stage::kLocalGradient, local);
+    run.sample(rank, 0, Stage::kCollectiveGradient, changed);
+  }
+  return run;
+}
+
+TEST(ClipBeforeSync, ShowsTheFactorOfEachRank) {
+  const auto findings = diagnose(scaled(0.5, 0.25).build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP108"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(findings[0].first_step, 1);
+  EXPECT_EQ(findings[0].evidence["factor_by_rank"], (std::vector<double>{0.5, 0.25}));
+  EXPECT_EQ(findings[0].evidence["steps_affected"], 3);
+  ASSERT_TRUE(findings[0].where);
+  EXPECT_EQ(findings[0].where->file, "train.py");
+}
+
+TEST(ClipBeforeSync, StaysQuietForTheSameFactorOnEveryRank) {
+  EXPECT_THAT(diagnosed(scaled(1.0, 1.0)), IsEmpty());
+  EXPECT_THAT(diagnosed(scaled(0.5, 0.5)), IsEmpty()) << "divided by the world size";
+  EXPECT_THAT(diagnosed(scaled(1.0 / 1024, 1.0 / 1024)), IsEmpty()) << "unscaled alike";
+}
+
+TEST(ClipBeforeSync, StaysQuietForGradientsClippedOneByOne) {
+  auto run = scaled(0.5, 0.25);
+  for (int rank : {0, 1}) {
+    run.sample(rank, 1, Stage::kLocalGradient, ramp(1.0));
+    run.sample(rank, 1, Stage::kCollectiveGradient, ramp(0.8));
+  }
+  EXPECT_FALSE(found("DDP108", run)) << "no one factor";
+}
+
+// Once an alarm: each rank's share of the tokens is a local factor too.
+TEST(ClipBeforeSync, StaysQuietForAWeightedMean) {
+  EXPECT_THAT(diagnosed(scaled(0.625, 0.375)), IsEmpty()) << "shares that are summed";
+  EXPECT_THAT(diagnosed(scaled(1.25, 0.75)), IsEmpty()) << "shares that are averaged";
+  auto counts = scaled(5.0, 3.0);
+  auto mean = ramp(1.0);
+  mean[0] = (5.0 * 5.0 - 3.0 * 3.0) / 8.0;
+  for (int rank : {0, 1}) counts.sample(rank, 0, Stage::kGradient, mean);
+  EXPECT_THAT(diagnosed(counts), IsEmpty()) << "token counts, the sum divided by all tokens";
+  for (int rank : {0, 1}) counts.sample(rank, 0, Stage::kGradient, ramp(2.9));
+  EXPECT_THAT(diagnosed(counts), ElementsAre("DDP108"));
+}
+
+// Once an alarm: with proportional gradients the reducer's mean is a factor of its own per rank.
+TEST(ClipBeforeSync, StaysQuietWhereAReducerCameInBetween) {
+  auto run = reduced(1.0);
+  run.call(all_reduce("")).trace("F0+ B0+ C", 1);
+  for (int rank : {0, 1}) run.sample(rank, 0, Stage::kCollectiveGradient, ramp(1.5));
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+// ---- DDP109
+
+TEST(RepeatedBackward, CountsWhatWasNotReduced) {
+  auto run = healthy();
+  apart(run, 2).trace("F0+ B0+", 1).trace("F0+ B0+r B0-r B0-", 3, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP109"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102", "DDP301"));
+  EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_EQ(findings[0].evidence["not_reduced"], 2);
+  EXPECT_EQ(findings[0].evidence["backwards"], 3);
+}
+
+TEST(RepeatedBackward, IsAlsoTwoForwardsBeforeTwoBackwards) {
+  auto run = healthy();
+  apart(run).trace("F0+*2 B0+ B0-", 2);
+  EXPECT_THAT(diagnosed(run), ElementsAre("DDP109"));
+}
+
+TEST(RepeatedBackward, StaysQuietForAForwardEach) {
+  auto run = healthy();
+  run.trace("F0+ B0+ F0+ B0+", 2);
+  EXPECT_FALSE(found("DDP109", run));
+  apart(run);
+  EXPECT_FALSE(found("DDP109", run)) << "gradients that differ for another reason";
+}
+
+TEST(RepeatedBackward, StaysQuietWhereGradientsAgreeAllTheSame) {
+  EXPECT_THAT(diagnosed(healthy().trace("F0+ B0+r B0- Cg*2", 2)), IsEmpty());
+}
+
+TEST(RepeatedBackward, StaysQuietForAccumulation) {
+  auto run = healthy();
+  apart(run).trace("F0- B0- F0- B0-", 2);
+  EXPECT_THAT(diagnosed(run), ElementsAre("DDP103"));
+}
+
+// ---- DDP110
+
+TEST(AutogradGradBypass, IsAGradientThatNoBackwardMade) {
+  auto run = healthy();
+  apart(run).trace("F0+ G", 0);
+  for (int tensor : {0, 1}) {
+    run.usage(tensor, [](int, Usage& usage) {
+      usage.used = false;
+      usage.assigned = true;
+    });
+  }
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP110"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102", "DDP301"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(findings[0].first_step, 1);
+  EXPECT_THAT(findings[0].parameters, IsEmpty()) << "all of them";
+  EXPECT_EQ(findings[0].evidence["parameters_assigned"], 2);
+}
+
+TEST(AutogradGradBypass, StaysQuietWhereAssignedGradientsAgree) {
+  auto run = healthy();
+  run.usage(0, [](int, Usage& usage) {
+    usage.used = false;
+    usage.assigned = true;
+  });
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(AutogradGradBypass, StaysQuietWhereABackwardMadeThem) {
+  auto run = healthy();
+  apart(run).trace("F0+ G B0+", 1);  // a gradient penalty
+  EXPECT_FALSE(found("DDP110", run));
+}
+
+// ---- DDP112
+
+RunBuilder in_two_groups(int world_size = 4) {
+  auto run = healthy(world_size);
+  for (int rank = 0; rank < world_size; ++rank) {
+    for (int tensor : {0, 1}) {
+      run.observe(rank, tensor, Stage::kGradient, 200 + rank * 2 / world_size);
+      run.observe(rank, tensor, Stage::kWeight, 210 + rank * 2 / world_size);
+    }
+  }
+  return run;
+}
+
+TEST(WrongProcessGroup, ShowsTheGroupsThatAgree) {
+  const auto findings = diagnose(in_two_groups().build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP112"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102", "DDP301"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(findings[0].first_step, 1);
+  EXPECT_THAT(findings[0].message, HasSubstr("[0, 1], [2, 3]"));
+}
+
+TEST(WrongProcessGroup, StaysQuietForGroupsThatBeganWithOtherWeights) {
+  auto run = in_two_groups();
+  for (int rank : {2, 3}) run.differ(rank, 0, Stage::kWeight, 0);
+  EXPECT_FALSE(found("DDP112", run)) << "two models, each on two ranks";
+}
+
+TEST(WrongProcessGroup, StaysQuietWhereOneRankStandsAlone) {
+  auto run = healthy(4);
+  for (int tensor : {0, 1}) run.differ(3, tensor, Stage::kGradient, 1);
+  EXPECT_FALSE(found("DDP112", run));
+}
+
+TEST(WrongProcessGroup, StaysQuietWhereNobodySynchronizesAndGroupsHaveTheSameData) {
+  auto run = in_two_groups();
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int tensor : {0, 1}) run.observe(rank, tensor, Stage::kLocalGradient, 90);
+  }
+  EXPECT_FALSE(found("DDP112", run));
+}
+
+TEST(WrongProcessGroup, StaysQuietWhereAllAgree) { EXPECT_THAT(diagnosed(healthy(4)), IsEmpty()); }
+
+// ---- DDP113
+
+TEST(RedundantSync, CountsReductionsPerStep) {
+  const auto findings = diagnose(healthy().trace("F0+ B0+ F0+ B0+ F0+ B0+", 3).build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP113"));
+  EXPECT_EQ(findings[0].severity, Severity::kAdvice);
+  EXPECT_EQ(findings[0].first_step, 1);
+  EXPECT_EQ(findings[0].evidence["reductions_per_step"], 3);
+  EXPECT_EQ(findings[0].evidence["reduced_again_by_hand"], false);
+}
+
+TEST(RedundantSync, SeesAHandWrittenOneOnTopOfTheReducers) {
+  auto run = healthy();
+  run.call(all_reduce("gradient of body.weight"));
+  for (int rank : {0, 1}) {
+    for (int tensor : {0, 1}) run.observe(rank, tensor, Stage::kCollectiveGradient, 31);
+  }
+  const auto finding = found("DDP113", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->evidence["reduced_again_by_hand"], true);
+  ASSERT_TRUE(finding->where);
+  EXPECT_EQ(finding->where->line, 31);
+}
+
+// Once it read the call of the first redundant step, which had none.
+TEST(RedundantSync, FindsTheCallInALaterStepThanTheFirst) {
+  auto run = healthy();
+  run.trace("F0+ B0+ F0+ B0+", 2).call(all_reduce("gradient of body.weight"), 2);
+  for (int rank : {0, 1}) {
+    for (int tensor : {0, 1}) run.observe(rank, tensor, Stage::kCollectiveGradient, 31, 2);
+  }
+  const auto finding = found("DDP113", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->first_step, 1);
+  EXPECT_EQ(finding->where->line, 31);
+}
+
+TEST(RedundantSync, IsOnlyAdviceForADiscriminatorWithTwoBackwards) {
+  auto run = healthy();
+  run.trace("F0+ B0+ F0+ B0+", 2);  // real and fake, a forward and a reduction each
+  for (const auto& finding : diagnose(run.build()).findings)
+    EXPECT_EQ(finding.severity, Severity::kAdvice) << finding.rule;
+}
+
+TEST(RedundantSync, StaysQuietForOneReductionPerStep) {
+  EXPECT_THAT(diagnosed(healthy().trace("F0- B0-*3 F0+ B0+", 4)), IsEmpty());
+}
+
+TEST(RedundantSync, StaysQuietWhereOnlyTheLossIsReducedByHand) {
+  auto run = healthy();
+  run.call(all_reduce("")).trace("F0+ B0+ C", 1);
+  for (int rank : {0, 1}) {
+    for (int tensor : {0, 1}) run.observe(rank, tensor, Stage::kCollectiveGradient, 31);
+  }
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(RedundantSync, StaysQuietWhereTheHandWrittenOneIsTheFirst) {
+  auto run = healthy();
+  run.trace("F0- B0- Cg*2", 1).forget(Stage::kLocalGradient);
+  run.call(all_reduce("gradient of body.weight"));
+  for (int rank : {0, 1}) {
+    for (int tensor : {0, 1}) run.observe(rank, tensor, Stage::kCollectiveGradient, 60 + rank);
+  }
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+// ---- causes
+
+TEST(Causes, ABackwardThatWasNotReducedStandsAboveThePartItLeftOut) {
+  auto run = healthy();
+  run.trace("F0+ B0+r B0-", 2).differ(1, 1, Stage::kGradient, 1).differ(1, 1, Stage::kWeight, 1);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP109"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP102", "DDP104", "DDP301"));
+}
+
+TEST(Causes, NothingIsExplainedByWhatCameLater) {
+  auto run = healthy();
+  apart(run).trace("F0- B0-", 1, 3);
+  EXPECT_THAT(diagnosed(run), ElementsAre("DDP102", "DDP103"));
+}
+
+}  // namespace
+}  // namespace ddp_doctor

@@ -1,0 +1,315 @@
+#include "tool/as_is.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "lib/error.h"
+#include "lib/record/reader.h"
+#include "lib/record/writer.h"
+#include "tool/interpreter.h"
+#include "tool/paths.h"
+#include "tool/process_notes.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) {
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n\"'\\$`*?;&|<>()") == std::string::npos;
+    text += (text.empty() ? "" : " ") + (plain ? word : "'" + word + "'");
+  }
+  return text;
+}
+
+std::vector<int> recorded_ranks(const fs::path& folder) {
+  std::vector<int> ranks;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    int rank = 0;
+    const std::string name = entry->path().filename().string();
+    if (name.ends_with(".sqlite") && std::sscanf(name.c_str(), "rank-%d.", &rank) == 1)
+      ranks.push_back(rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+// The size that the job gave itself; `otherwise` where it never came so far.
+int world_size_of(const fs::path& folder, const std::vector<ProcessNote>& notes, int otherwise) {
+  int size = 0;
+  for (const auto& note : notes) size = std::max(size, note.rank ? note.world_size.value_or(0) : 0);
+  if (size > 0) return size;
+  for (const int rank : recorded_ranks(folder)) {
+    try {
+      return RecordReader(record_file(folder, rank)).read().header.world_size;
+    } catch (const Error&) {  // Timeline::load will say what is wrong with it
+    }
+  }
+  return otherwise;
+}
+
+// An error's own line is the last one that begins like "ValueError: ...", otherwise the last line.
+std::string telling(const std::string& words) {
+  static const std::regex error("^(\\[.*\\]:? ?)?[A-Za-z_.]*(Error|Exception|Interrupt)\\b.*");
+  std::istringstream in(words);
+  std::string last, last_error;
+  for (std::string line; std::getline(in, line);) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    last = line;
+    if (std::regex_search(line.substr(0, 500), error)) last_error = line;
+  }
+  return (last_error.empty() ? last : last_error).substr(0, 500);
+}
+
+std::string how(const RankExit& exit) {
+  if (exit.kind == RankExit::Kind::kSignaled)
+    return fmt::format("was killed by signal {} ({})", exit.code, strsignal(exit.code));
+  return fmt::format("ended with exit status {}", exit.code);
+}
+
+// What a rank said of its end: the traceback it ended in, otherwise how it ended.
+std::string account_of(const RankExit& exit) {
+  const auto trace = exit.last_words.rfind("Traceback (most recent call last)");
+  const bool raised = exit.kind == RankExit::Kind::kExited && exit.code == 1;
+  if (raised && trace != std::string::npos) return exit.last_words.substr(trace);
+  const std::string words = telling(exit.last_words);
+  return words.empty() ? how(exit)
+                       : fmt::format("{}; the last that it wrote: {}", how(exit), words);
+}
+
+bool fell(const RankExit& exit) {
+  return exit.kind == RankExit::Kind::kSignaled ||
+         (exit.kind == RankExit::Kind::kExited && exit.code != 0);
+}
+
+// Why there is no record of any rank, where the program did not simply end well.
+std::string why_no_record(const Launched& launched, const ProgramOptions& options) {
+  std::vector<RankExit> ends = launched.exits;
+  if (launched.command) ends.push_back(*launched.command);
+  const auto who = [](const RankExit& exit) {
+    return exit.rank < 0 ? std::string("the command") : fmt::format("rank {}", exit.rank);
+  };
+  // Who ended by itself knows why.
+  std::stable_sort(ends.begin(), ends.end(), [](const RankExit& a, const RankExit& b) {
+    return std::pair(!fell(a), a.time_ns) < std::pair(!fell(b), b.time_ns);
+  });
+  for (const auto& exit : ends) {
+    if (fell(exit)) {
+      const std::string words = telling(exit.last_words);
+      return fmt::format("{} {} before torch.distributed was initialised{}{}; mend that first: {}",
+                         who(exit), how(exit), words.empty() ? "" : ": ", words,
+                         options.pass_on ? "what it wrote stands above"
+                                         : "run it without -q to see all that it wrote");
+    }
+    if (exit.kind == RankExit::Kind::kTimedOut) {
+      return fmt::format(
+          "nothing moved for {} s, and no process had initialised torch.distributed; if it starts "
+          "so slowly, "
+          "give --timeout more seconds",
+          options.timeout_s);
+    }
+    if (exit.kind == RankExit::Kind::kStopped)
+      return "it was ended before any rank could record anything; run it again";
+  }
+  return {};
+}
+
+// A script that starts its ranks itself, started as ranks: each of them starts them all.
+std::string why_twice(const Launched& launched, const std::vector<ProcessNote>& notes,
+                      const ProgramOptions& options) {
+  if (launched.command) return {};
+  std::set<int> ranks;
+  for (const auto& note : notes) {
+    if (!note.rank || ranks.insert(*note.rank).second) continue;
+    return fmt::format(
+        "{0} starts its ranks itself: two processes are rank {1}; run it as a command: ddp-doctor "
+        "run -- python "
+        "{0}{2}",
+        options.program.string(), *note.rank,
+        options.words.empty() ? "" : " " + joined(options.words));
+  }
+  return {};
+}
+
+std::string sentence_about(const std::string& seen) {
+  if (seen == "DataParallel")
+    return "uses torch.nn.DataParallel (one process, several devices): there are no ranks to "
+           "compare";
+  if (seen == "FullyShardedDataParallel" || seen == "fully_shard")
+    return seen + " shards parameters over the ranks: ddp-doctor does not examine it";
+  if (seen.starts_with("DeepSpeed"))
+    return "DeepSpeed (ZeRO) keeps gradients and parameters in its own way: ddp-doctor does not "
+           "examine it";
+  return "uses " + seen + ", which ddp-doctor does not examine";
+}
+
+std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, bool recorded) {
+  std::vector<std::string> notes;
+  std::set<std::string> seen;
+  for (const auto& process : processes) seen.insert(process.seen.begin(), process.seen.end());
+  for (const auto& what : seen) notes.push_back(sentence_about(what));
+  if (recorded) return notes;
+  const char* off = std::getenv("DDP_DOCTOR");
+  if (off != nullptr && std::strcmp(off, "0") == 0) {
+    notes.emplace_back("DDP_DOCTOR=0 switches the probe off: nothing was examined");
+  } else if (processes.empty()) {
+    notes.emplace_back(
+        "no Python process that imports torch was seen: nothing was examined. The probe comes by "
+        "PYTHONPATH, "
+        "which python -I, -E and -S ignore, and containers and other machines do not inherit");
+  } else if (std::none_of(processes.begin(), processes.end(),
+                          [](const auto& process) { return process.distributed; })) {
+    notes.emplace_back("no process initialised torch.distributed: nothing to compare");
+  } else {
+    notes.emplace_back(
+        "torch.distributed was initialised, but no rank left a record: nothing to compare");
+  }
+  return notes;
+}
+
+// Ranks that were seen to exist, and whose end their launcher alone knows: what their records and
+// the launcher's own end tell of it.
+void judge_unseen_ends(RunInfo& run, const fs::path& folder, const Launched& launched) {
+  const auto& command = launched.command;
+  // A rank that we ended is why its launcher complains.
+  bool explained = !launched.notes.empty();
+  std::vector<std::pair<RankExit*, std::string>> unseen;
+  for (auto& exit : run.exits) {
+    std::string end;
+    try {
+      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read().events) {
+        if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
+      }
+    } catch (const Error&) {
+    }
+    explained = explained || fell(exit) || end == "error";
+    if (exit.kind == RankExit::Kind::kUnknown) unseen.emplace_back(&exit, end);
+  }
+  const bool failed = command && fell(*command);
+  for (auto& [exit, end] : unseen) {
+    if (end == "error" || (failed && !explained)) {
+      exit->kind = RankExit::Kind::kExited;
+      exit->code = 1;
+      if (end.empty() || end == "end")
+        exit->last_words = fmt::format("the command that started it {}", how(*command));
+    } else if (end == "end") {
+      exit->kind = RankExit::Kind::kExited;
+      exit->code = 0;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> words_to_execute(const ProgramOptions& options) {
+  if (options.is_command()) {
+    std::vector<std::string> words = options.words;
+    const fs::path file = find_executable(words.front());
+    if (file.empty()) {
+      std::error_code ignored;
+      const bool there =
+          words.front().find('/') != std::string::npos && fs::exists(words.front(), ignored);
+      throw Error(
+          there
+              ? fmt::format(
+                    "{}: is not an executable file; make it one (chmod +x), or name what runs it: "
+                    "-- bash {}",
+                    words.front(), words.front())
+              : fmt::format("{}: no such command; check its name, and PATH", words.front()));
+    }
+    words.front() = file.string();
+    return words;
+  }
+  std::vector<std::string> words = {choose_interpreter(options.python).path.string(),
+                                    options.program.string()};
+  words.insert(words.end(), options.words.begin(), options.words.end());
+  return words;
+}
+
+std::string name_of_program(const ProgramOptions& options) {
+  return options.is_command() ? joined(options.words) : options.program.string();
+}
+
+RunInfo as_is_run(const ProgramOptions& options, const std::vector<std::string>& command) {
+  RunInfo run;
+  run.program = name_of_program(options);
+  run.strategy = kAsIs;
+  run.world_size = options.is_command() ? 1 : options.world_size;
+  run.settings = {{"every", std::to_string(options.every)},
+                  {"warmup", std::to_string(options.warmup)}};
+  if (!options.is_command()) {
+    run.settings["python"] = command.front();
+    if (!options.words.empty()) run.settings["arguments"] = joined(options.words);
+  }
+  return run;
+}
+
+Environment with_probe(Environment environment, const ProgramOptions& options,
+                       const fs::path& folder) {
+  auto& path = environment["PYTHONPATH"];
+  path = python_probe().string() + (path.empty() ? "" : ":" + path);
+  environment["DDP_DOCTOR_RECORD"] = fs::absolute(folder).string();
+  environment["DDP_DOCTOR_PROGRAM"] = name_of_program(options);
+  environment["DDP_DOCTOR_EVERY"] = std::to_string(options.every);
+  environment["DDP_DOCTOR_WARMUP"] = std::to_string(options.warmup);
+  return environment;
+}
+
+void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
+            const ProgramOptions& options) {
+  const auto processes = process_notes(folder);
+  const bool recorded = !recorded_ranks(folder).empty();
+  run.exits = launched.exits;
+  run.world_size = world_size_of(folder, processes, run.world_size);
+  run.failure = why_twice(launched, processes, options);
+  if (run.failure.empty() && !recorded) run.failure = why_no_record(launched, options);
+  for (auto& exit : run.exits) {
+    if (fell(exit)) exit.last_words = account_of(exit);
+  }
+  judge_unseen_ends(run, folder, launched);
+  run.notes = launched.notes;
+  for (auto& note : notes_about(processes, recorded)) run.notes.push_back(std::move(note));
+  if (recorded && launched.command && fell(*launched.command))
+    run.notes.push_back(fmt::format("the command {}", how(*launched.command)));
+  if (recorded && launched.command && launched.command->kind == RankExit::Kind::kTimedOut)
+    run.notes.push_back(
+        fmt::format("the command was ended: nothing had moved for {} s", options.timeout_s));
+}
+
+RunReport report_as_is(const fs::path& folder, const RunInfo& run, int index) {
+  if (!run.failure.empty()) throw Error(run.failure);
+  if (recorded_ranks(folder).empty()) {
+    RunReport report;
+    report.info = run;
+    report.notes = run.notes;
+    report.outcome = "nothing to examine";
+    report.completed = true;
+    report.environment["python"] = "";
+    const auto processes = process_notes(folder);
+    report.environment["backend"] = "no process group";
+    report.environment["torch_version"] = processes.empty() ? "unknown" : processes.front().torch;
+    report.environment["summary"] = report.outcome;
+    return report;
+  }
+  const Timeline timeline = Timeline::load(folder, run);
+  RunReport report = report_run(timeline, index);
+  if (std::none_of(timeline.steps.begin(), timeline.steps.end(),
+                   [](const TimelineStep& step) { return step.number > 0; })) {
+    report.notes.emplace_back(
+        "torch.distributed was initialised, but no optimizer step was seen: nothing to compare");
+  }
+  report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
+  return report;
+}
+
+}  // namespace ddp_doctor

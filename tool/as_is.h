@@ -1,0 +1,40 @@
+// A run "as-is": the user's own program in Python, or a command that starts it, with the probe
+// attached through the environment and nothing else changed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lib/record/run_info.h"
+#include "lib/report/report.h"
+#include "tool/launch.h"
+#include "tool/program_options.h"
+
+namespace ddp_doctor {
+
+inline constexpr char kAsIs[] = "as-is";
+
+// What is executed: the interpreter and the program, or the command by its path, with the
+// arguments. Throws Error if there is no such thing.
+std::vector<std::string> words_to_execute(const ProgramOptions& options);
+
+// As the user wrote it.
+std::string name_of_program(const ProgramOptions& options);
+
+RunInfo as_is_run(const ProgramOptions& options, const std::vector<std::string>& command);
+
+// The environment that brings the probe into every Python process that inherits it; `folder` is the
+// run's. Throws Error if this installation has no probe for Python.
+Environment with_probe(Environment environment, const ProgramOptions& options,
+                       const std::filesystem::path& folder);
+
+// Completes `run` by what its folder and its end tell: world size, ends of ranks that nobody saw,
+// notes, and the failure where nothing could be examined.
+void settle(RunInfo& run, const std::filesystem::path& folder, const Launched& launched,
+            const ProgramOptions& options);
+
+// Throws Error if the run is a failure.
+RunReport report_as_is(const std::filesystem::path& folder, const RunInfo& run, int index);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,227 @@
+#include "tool/job_rank.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "lib/error.h"
+#include "lib/timeline/value_requests.h"
+#include "tool/as_is.h"
+#include "tool/command.h"
+#include "tool/interrupt.h"
+#include "tool/launch.h"
+#include "tool/movement.h"
+#include "tool/run_folder.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+
+constexpr auto kLookEvery = std::chrono::milliseconds(20);
+// How long the reporting rank waits for the others once its own program has ended and none of them
+// moves.
+constexpr auto kWaitForOthers = seconds(20);
+// The same after SIGTERM: torchrun's follows by SIGKILL after 30 s.
+constexpr auto kWaitAfterSigterm = seconds(5);
+// How long a rank whose program failed stays for the reporting one: torchrun ends the others as
+// soon as one is gone.
+constexpr auto kWaitForReport = seconds(15);
+
+std::string text_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::optional<int> number_of(const char* name) {
+  const std::string text = text_of(name);
+  int value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || failure != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+bool fell(const RankExit& exit) {
+  return exit.kind == RankExit::Kind::kSignaled ||
+         (exit.kind == RankExit::Kind::kExited && exit.code != 0);
+}
+
+// The folder where the launchers of one job meet. Whoever comes first makes it, and clears what a
+// job of the same name left that was killed; that nobody is in it is told by a lock that everybody
+// in it shares.
+class MeetingPlace {
+ public:
+  MeetingPlace(const JobRank& self, const std::optional<fs::path>& out) {
+    const std::string tmp = text_of("TMPDIR");
+    const std::string key = self.job + (out ? fs::absolute(*out).string() : std::string());
+    const fs::path name =
+        fs::path(tmp.empty() ? "/tmp" : tmp) /
+        fmt::format("ddp-doctor-{}-{:016x}", getuid(), std::hash<std::string>()(key));
+    lock_file_ = name.string() + ".lock";
+    temporary_ = !out;
+    examination_ = out ? fs::absolute(*out) : name;
+    lock_ = open(lock_file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat owner {};
+    if (lock_ < 0 || fstat(lock_, &owner) != 0 || owner.st_uid != getuid()) {
+      throw Error(fmt::format("{}: cannot be opened ({}); set TMPDIR to a folder of yours",
+                              lock_file_.string(), std::strerror(lock_ < 0 ? errno : EPERM)));
+    }
+    if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
+      try {
+        if (!temporary_) RunFolder fresh(examination_);  // insists on an empty one
+      } catch (const Error&) {
+        fs::remove(lock_file_);
+        throw;
+      }
+      if (temporary_) fs::remove_all(examination_);
+    }
+    // From here on the lock is shared. Another one may still come first and clear an empty folder.
+    while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) {
+    }
+    make(examination_);
+    make(run_folder());
+  }
+  ~MeetingPlace() {
+    if (lock_ >= 0) close(lock_);
+  }
+  MeetingPlace(const MeetingPlace&) = delete;
+  MeetingPlace& operator=(const MeetingPlace&) = delete;
+
+  fs::path run_folder() const { return examination_ / fmt::format("00-{}", kAsIs); }
+
+  void announce_report() const { std::ofstream(run_folder() / "collected") << '\n'; }
+  bool report_announced() const {
+    return fs::exists(run_folder() / "collected") || !fs::exists(run_folder());
+  }
+  void clear() const {
+    std::error_code ignored;
+    fs::remove(run_folder() / "collected", ignored);
+    if (temporary_) fs::remove_all(examination_, ignored);
+    fs::remove(lock_file_, ignored);
+  }
+
+ private:
+  static void make(const fs::path& folder) {
+    struct stat made {};
+    if ((mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) ||
+        lstat(folder.c_str(), &made) != 0 || !S_ISDIR(made.st_mode) || made.st_uid != getuid()) {
+      throw Error(fmt::format(
+          "{}: cannot be made a folder of yours; give another with --out DIR, or set TMPDIR",
+          folder.string()));
+    }
+  }
+
+  fs::path examination_;
+  fs::path lock_file_;
+  bool temporary_ = false;
+  int lock_ = -1;
+};
+
+// Waits until every rank of this machine has left its end, or nothing moves any more.
+void wait_for_others(const JobRank& self, const fs::path& folder, const InterruptGuard& interrupt) {
+  Movement movement(folder);
+  auto moved_at = Clock::now();
+  while (static_cast<int>(load_rank_exits(folder).size()) < self.local_world_size) {
+    const auto now = Clock::now();
+    if (movement.look()) moved_at = now;
+    if (now - moved_at > (interrupt.requested() ? kWaitAfterSigterm : kWaitForOthers)) return;
+    if (interrupt.requested() && interrupt.signal() != SIGTERM)
+      throw Interrupted("interrupted; this rank was ended");
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
+void wait_for_report(const MeetingPlace& place, const InterruptGuard& interrupt) {
+  const auto end = Clock::now() + kWaitForReport;
+  while (!place.report_announced() && Clock::now() < end && !interrupt.requested())
+    std::this_thread::sleep_for(kLookEvery);
+}
+
+}  // namespace
+
+std::optional<JobRank> own_rank() {
+  const auto rank = number_of("RANK");
+  const auto world_size = number_of("WORLD_SIZE");
+  const std::string run_id = text_of("TORCHELASTIC_RUN_ID");
+  const std::string address = text_of("MASTER_ADDR");
+  const std::string port = text_of("MASTER_PORT");
+  const bool meeting = !run_id.empty() || (!address.empty() && !port.empty());
+  if (!rank || !world_size || !meeting || *rank < 0 || *rank >= *world_size) return {};
+  const bool loopback = address == "localhost" || address.starts_with("127.") || address == "::1";
+  JobRank self;
+  self.rank = *rank;
+  self.world_size = *world_size;
+  self.local_rank = number_of("LOCAL_RANK").value_or(loopback ? *rank : 0);
+  self.local_world_size = number_of("LOCAL_WORLD_SIZE").value_or(loopback ? *world_size : 1);
+  // torchrun's folder for errors, less the rank's own part, is of this attempt and of no other.
+  const std::string attempt =
+      fs::path(text_of("TORCHELASTIC_ERROR_FILE")).parent_path().parent_path().string();
+  self.job = fmt::format("{}|{}|{}|{}|{}|{}", run_id, address, port,
+                         text_of("TORCHELASTIC_RESTART_COUNT"), *world_size, attempt);
+  return self;
+}
+
+int examine_own_rank(const ProgramOptions& options, const JobRank& self, Streams streams,
+                     const std::function<int(Report)>& deliver) {
+  InterruptGuard interrupt;
+  const auto command = words_to_execute(options);
+  const MeetingPlace place(self, options.out);
+  const fs::path folder = place.run_folder();
+  const bool reports = self.local_rank == 0;
+  RunInfo run = as_is_run(options, command);
+  run.world_size = self.world_size;
+  if (reports) save_run_info(folder, run);
+
+  ValueRequests requests(folder);
+  Launched launched = launch(
+      {.programs = {{command, with_probe(own_environment(), options, folder), self.rank, ""}},
+       .folder = folder,
+       .stall_timeout = seconds(options.timeout_s),
+       .pass_on = options.pass_on ? &streams.err : nullptr,
+       .meanwhile =
+           [&] {
+             if (reports) requests.look();
+           },
+       .peer_fell =
+           [&] {
+             const auto ends = load_rank_exits(folder);
+             return std::any_of(ends.begin(), ends.end(), fell);
+           },
+       .returns_on_sigterm = true});
+  const RankExit own = launched.exits.front();
+  save_rank_exit(folder, own);
+  if (!reports) {
+    if (interrupt.requested()) return exit_code::kInterrupted;
+    if (own.kind == RankExit::Kind::kExited && own.code == 0) return exit_code::kHealthy;
+    wait_for_report(place, interrupt);
+    return own.kind == RankExit::Kind::kExited ? own.code : 1;
+  }
+
+  wait_for_others(self, folder, interrupt);
+  launched.exits = load_rank_exits(folder);
+  place.announce_report();
+  settle(run, folder, launched, options);
+  save_run_info(folder, run);
+  struct Clearing {
+    const MeetingPlace& place;
+    ~Clearing() { place.clear(); }
+  } clearing{place};
+  if (self.rank != 0) return own.kind == RankExit::Kind::kExited ? own.code : 1;
+  if (!run.failure.empty()) throw Error(run.failure);
+  return deliver(make_report({report_as_is(folder, run, 0)}));
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,34 @@
+// What the ranks' progress maps show: the furthest step, whether anything moved, who has finished.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+
+#include "lib/record/progress.h"
+
+namespace ddp_doctor {
+
+class Movement {
+ public:
+  explicit Movement(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  // True if a rank moved since the last look.
+  bool look();
+  bool any() const { return !ranks_.empty(); }  // some rank has a progress map
+  std::int64_t step() const { return step_; }
+  // Since when that rank has been through, by its own account; zero if it is not.
+  std::chrono::nanoseconds finished_for(int rank) const;
+
+ private:
+  void find_ranks();
+
+  std::filesystem::path folder_;
+  std::chrono::steady_clock::time_point searched_;
+  std::map<int, Progress> ranks_;
+  std::int64_t newest_ = 0;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace ddp_doctor

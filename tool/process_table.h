@@ -1,0 +1,51 @@
+// The system's table of processes, as /proc shows it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp_doctor {
+
+struct ProcessState {
+  pid_t parent = 0;
+  bool ended = false;              // a zombie: nobody has asked for its status yet
+  int status = 0;                  // then: as waitpid() gives it; 0 where the system hides it
+  unsigned long long started = 0;  // in clock ticks since boot; tells a pid from its next owner
+};
+
+// Nothing if there is no such process.
+std::optional<ProcessState> look_at_process(pid_t pid);
+
+// Children of `root`, their children, and so on, without `root`.
+std::vector<pid_t> descendants_of(pid_t root);
+
+// Processes of this user that were started with `setting` ("NAME=value") in their environment, or
+// forked from one that was.
+std::vector<pid_t> processes_with(const std::string& setting);
+
+// The end of a process that is no child of ours, and whose status its parent takes.
+class EndWatch {
+ public:
+  explicit EndWatch(pid_t pid);
+  ~EndWatch();
+  EndWatch(EndWatch&& other) noexcept;
+  EndWatch& operator=(EndWatch&&) = delete;
+
+  // False once it has ended. To be asked often: Linux before 6.15 shows the status only between
+  // the end and the moment when the parent takes it.
+  bool running();
+  // As waitpid() gives it; nothing where the parent was quicker.
+  std::optional<int> status() const { return status_; }
+
+ private:
+  pid_t pid_;
+  int descriptor_;
+  unsigned long long started_ = 0;
+  bool running_ = true;
+  std::optional<int> status_;
+};
+
+}  // namespace ddp_doctor

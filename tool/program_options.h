@@ -1,0 +1,27 @@
+// What is known of a program in Python, or of a command, before it is started.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp_doctor {
+
+struct ProgramOptions {
+  std::filesystem::path program;   // train.py; empty: `words` are a command
+  std::vector<std::string> words;  // its arguments, or the command and its arguments
+  std::string python;              // --python; empty: the first that has torch
+  int world_size = 2;              // ranks to start, where no command starts them
+  std::int64_t every = 10;
+  std::int64_t warmup = 20;
+  std::int64_t timeout_s = 300;
+  int port = 0;  // MASTER_PORT; 0: any free one
+  std::optional<std::filesystem::path> out;
+  bool pass_on = true;  // what the program writes
+
+  bool is_command() const { return program.empty(); }
+};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,106 @@
+#include "tool/program_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "lib/error.h"
+#include "lib/timeline/value_requests.h"
+#include "tool/as_is.h"
+#include "tool/command.h"
+#include "tool/examination.h"
+#include "tool/free_port.h"
+#include "tool/interrupt.h"
+#include "tool/launch.h"
+#include "tool/run_folder.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kAttempts = 3;
+
+// torchrun's environment for one machine, with one thread per rank unless the user said otherwise.
+Environment as_rank(Environment environment, int rank, int world_size, int port) {
+  // A launcher above us has its own store; these ranks have theirs.
+  std::erase_if(environment,
+                [](const auto& setting) { return setting.first.starts_with("TORCHELASTIC_"); });
+  environment.try_emplace("OMP_NUM_THREADS", "1");
+  environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+  environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(world_size);
+  environment["GROUP_RANK"] = "0";
+  environment["MASTER_ADDR"] = "127.0.0.1";
+  environment["MASTER_PORT"] = std::to_string(port);
+  return environment;
+}
+
+std::vector<Program> programs_of(const ProgramOptions& options,
+                                 const std::vector<std::string>& command, const fs::path& folder) {
+  const Environment environment = with_probe(own_environment(), options, folder);
+  if (options.is_command()) return {{command, environment, {}, ""}};
+  const int port = options.port != 0 ? options.port : free_port();
+  std::vector<Program> programs;
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    programs.push_back({command, as_rank(environment, rank, options.world_size, port), rank,
+                        options.world_size > 1 ? fmt::format("[rank {}] ", rank) : std::string()});
+  }
+  return programs;
+}
+
+// Somebody else took the port between our look and the ranks' start.
+bool lost_the_port(const Launched& launched, const RunInfo& run) {
+  return !run.failure.empty() &&
+         std::any_of(launched.exits.begin(), launched.exits.end(), [](const RankExit& exit) {
+           std::string words = exit.last_words;
+           for (char& letter : words)
+             letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+           return exit.kind == RankExit::Kind::kExited && exit.code != 0 &&
+                  (words.find("address already in use") != std::string::npos ||
+                   words.find("eaddrinuse") != std::string::npos);
+         });
+}
+
+void make_folder(const fs::path& folder) {
+  fs::remove_all(folder);
+  fs::create_directory(folder);
+  fs::permissions(folder, fs::perms::owner_all);
+}
+
+}  // namespace
+
+Report examine_program(const ProgramOptions& options, Streams streams) {
+  InterruptGuard interrupt;
+  const auto command = words_to_execute(options);
+  RunFolder examination(options.out);
+  const fs::path folder = examination.path() / fmt::format("00-{}", kAsIs);
+  RunInfo run = as_is_run(options, command);
+  for (int attempt = 1;; ++attempt) {
+    make_folder(folder);
+    save_run_info(folder, run);
+    ValueRequests requests(folder);
+    const Launched launched = launch({.programs = programs_of(options, command, folder),
+                                      .folder = folder,
+                                      .stall_timeout = std::chrono::seconds(options.timeout_s),
+                                      .pass_on = options.pass_on ? &streams.err : nullptr,
+                                      .meanwhile = [&] { requests.look(); }});
+    settle(run, folder, launched, options);
+    if (!lost_the_port(launched, run)) break;
+    if (options.port != 0) {
+      run.failure =
+          fmt::format("port {} is taken: {}; choose another with --master-port, or leave it away",
+                      options.port, run.failure);
+      break;
+    }
+    if (attempt == kAttempts) break;
+    streams.err << "ddp-doctor: the ranks' port was taken by somebody else; starting them again "
+                   "with another\n";
+    run = as_is_run(options, command);
+  }
+  save_run_info(folder, run);
+  if (!run.failure.empty()) throw Error(run.failure);
+  return read_examination(examination.path());
+}
+
+}  // namespace ddp_doctor
