@@ -137,7 +137,7 @@ std::vector<Usage> UsageObserver::end_step() {
   if (any_unused) {
     const auto connected = state_->connected();
     for (std::size_t i = 0; i < usages.size(); ++i)
-      usages[i].in_output = usages[i].in_output || connected[i];
+      usages[i].in_output = usages[i].in_output.value_or(false) || connected[i];
   }
   state_->outputs.clear();
   return usages;

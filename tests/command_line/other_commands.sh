@@ -1,7 +1,7 @@
 # explain, rules, env, demo, --version, --help: quick, and without torch in the tool itself.
 . "$(dirname "$0")/lib.sh"
 doctor 0 --version; printed '^ddp-doctor [0-9]+\.[0-9]+\.[0-9]+$'
-! ldd "$DDP_DOCTOR" | grep -iE 'torch|c10' || fail "ddp-doctor links torch"
+! ldd "$DDP_DOCTOR" | grep -E 'libtorch|libc10' || fail "ddp-doctor links torch"
 doctor 0 --help; printed 'Exit codes'
 doctor 0 run --help; printed '--nproc-per-node'
 doctor 0 rules; printed '^DDP101 wrapper-bypassed +error'

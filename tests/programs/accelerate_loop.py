@@ -35,7 +35,8 @@ def main():
     train_loader = DataLoader(spirals(320), batch_size=8, shuffle=True)
     eval_loader = DataLoader(spirals(40), batch_size=8)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=40)
-    model, optimizer, train_loader, eval_loader, scheduler = accelerator.prepare(model, optimizer, train_loader, eval_loader, scheduler)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    train_loader, eval_loader = accelerator.prepare(train_loader, eval_loader)
 
     losses = []
     for epoch in range(2):

@@ -34,7 +34,8 @@ class KeepLosses(transformers.TrainerCallback):
 
 def main():
     transformers.set_seed(11)
-    config = transformers.GPT2Config(vocab_size=17, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = transformers.GPT2Config(vocab_size=17, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=0,
+                                     eos_token_id=0)
     model = transformers.GPT2LMHeadModel(config)
     keep = KeepLosses()
     with tempfile.TemporaryDirectory() as folder:
@@ -55,8 +56,8 @@ def main():
             logging_steps=2,
             max_grad_norm=1.0,
         )
-        trainer = transformers.Trainer(model=model, args=arguments, train_dataset=Sums(256, 16, 17), eval_dataset=Sums(32, 16, 17),
-                                       callbacks=[keep])
+        trainer = transformers.Trainer(model=model, args=arguments, train_dataset=Sums(256, 16, 17),
+                                       eval_dataset=Sums(32, 16, 17), callbacks=[keep])
         trainer.train()
 
     digest = hashlib.sha256()

@@ -11,23 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, random_split
 
 
-class Callback:
-    def on_step_end(self, trainer):
-        pass
-
-    def on_epoch_end(self, trainer):
-        pass
-
-
-class History(Callback):
-    def __init__(self):
-        self.losses = []
-
-    def on_step_end(self, trainer):
-        self.losses.append(trainer.loss.item())
-
-
-class Checkpoint(Callback):
+class Checkpoint:
     def __init__(self, path):
         self.path = path
 
@@ -38,7 +22,7 @@ class Checkpoint(Callback):
         dist.barrier()
 
 
-class Validate(Callback):
+class Validate:
     def __init__(self, loader):
         self.loader = loader
         self.best = float("inf")
@@ -60,6 +44,7 @@ class Trainer:
         self.optimizer = optimizer
         self.loader = loader
         self.callbacks = callbacks
+        self.losses = []
         self.epoch = 0
 
     def training_step(self, batch):
@@ -70,12 +55,11 @@ class Trainer:
         for self.epoch in range(self.epoch, self.epoch + epochs):
             self.loader.sampler.set_epoch(self.epoch)
             for batch in self.loader:
-                self.loss = self.training_step(batch)
+                loss = self.training_step(batch)
                 self.optimizer.zero_grad(set_to_none=True)
-                self.loss.backward()
+                loss.backward()
                 self.optimizer.step()
-                for callback in self.callbacks:
-                    callback.on_step_end(self)
+                self.losses.append(loss.item())
             for callback in self.callbacks:
                 callback.on_epoch_end(self)
 
@@ -90,15 +74,15 @@ def main():
     train, held_out = random_split(TensorDataset(x, y), [256, 64])
     loader = DataLoader(train, batch_size=16, sampler=DistributedSampler(train))
     model = nn.Sequential(nn.Linear(10, 32), nn.Dropout(0.1), nn.Tanh(), nn.Linear(32, 1))
-    history, validate = History(), Validate(DataLoader(held_out, batch_size=32))
-    trainer = Trainer(model, torch.optim.AdamW(model.parameters(), lr=3e-3), loader,
-                      [history, validate, Checkpoint("trainer_class.pt")])
+    validate = Validate(DataLoader(held_out, batch_size=32))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    trainer = Trainer(model, optimizer, loader, [validate, Checkpoint("trainer_class.pt")])
     trainer.fit(2)
 
     # Resume from the file that rank 0 wrote.
     saved = torch.load("trainer_class.pt")
     model.load_state_dict(saved["model"])
-    trainer.optimizer.load_state_dict(saved["optimizer"])
+    optimizer.load_state_dict(saved["optimizer"])
     trainer.epoch = saved["epoch"] + 1
     trainer.fit(1)
     dist.barrier()
@@ -108,7 +92,7 @@ def main():
     digest = hashlib.sha256()
     for tensor in model.state_dict().values():
         digest.update(tensor.numpy().tobytes())
-    digest.update(repr((history.losses, validate.best)).encode())
+    digest.update(repr((trainer.losses, validate.best)).encode())
     print(f"digest rank {trainer.rank} {digest.hexdigest()}", flush=True)
     dist.destroy_process_group()
 

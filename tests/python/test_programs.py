@@ -14,6 +14,7 @@ import pathlib
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -58,7 +59,6 @@ def environment(**more):
 
 def free_port():
     """Below the ports that the kernel gives to clients, so that none of them takes it meanwhile."""
-    import socket
     low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     first = max(1024, low - 8192)
     for attempt in range(1000):
@@ -110,9 +110,11 @@ class Process:
 
 def run_plainly(program, folder):
     """As torchrun would, ranks in the environment; or as it is, where the program starts them itself."""
-    own = program.stem in STARTS_ITS_RANKS
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
-    environments = [environment()] if own else [environment(**meeting, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(RANKS)]
+    if program.stem in STARTS_ITS_RANKS:
+        environments = [environment()]
+    else:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
+        environments = [environment(**meeting, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(RANKS)]
     deadline = time.monotonic() + DEADLINE
     processes = [Process([sys.executable, str(program)], folder, f"plain-{i}", env) for i, env in enumerate(environments)]
     for process in processes:
@@ -154,8 +156,10 @@ class Programs(unittest.TestCase):
             return outcome
 
     def explain(self, what, outcome):
-        return (f"{what}\n--- exit code {outcome.code}\n--- stdout\n{outcome.stdout[-4000:]}\n--- stderr\n{outcome.stderr[-4000:]}"
-                f"\n--- repeat with: DDP_DOCTOR={shlex.quote(DOCTOR)} {shlex.quote(sys.executable)} {shlex.quote(__file__)} {self.program}")
+        code = "killed at its deadline" if outcome.code is None else f"exit code {outcome.code}"
+        repeat = " ".join(map(shlex.quote, [f"DDP_DOCTOR={DOCTOR}", sys.executable, __file__, self.program]))
+        return "\n--- ".join([what, code, f"stdout\n{outcome.stdout[-4000:]}", f"stderr\n{outcome.stderr[-4000:]}",
+                              f"repeat with: {repeat}"])
 
     def examine(self, program):
         self.program = program.stem
@@ -167,19 +171,21 @@ class Programs(unittest.TestCase):
 
         examined = self.in_folder(run_examined, program)
         self.assertEqual(examined.digests, plain.digests, self.explain("examining it changed it", examined))
-        self.assertEqual(examined.code, 0, self.explain("a correct program is not healthy", examined))
+        self.assertTrue(examined.stdout, self.explain("no report", examined))
         report = json.loads(examined.stdout)
-        alarms = [finding for finding in all_findings(report["findings"]) if finding["severity"] in ("error", "warning")]
-        self.assertEqual(alarms, [], self.explain("false alarm", examined))
+        alarms = [f"{finding['rule']} {finding['name']}: {finding['severity']}: {finding['message']}"
+                  for finding in all_findings(report["findings"]) if finding["severity"] in ("error", "warning")]
+        self.assertEqual(alarms, [], self.explain("false alarm", examined._replace(stdout="")))
+        self.assertEqual(examined.code, 0, self.explain("a correct program is not healthy", examined))
         run = report["runs"][0]
         self.assertEqual(report["world_size"], RANKS, self.explain("ranks were not seen", examined))
         self.assertGreater(run["steps"], 0, self.explain("no optimizer step was seen", examined))
         observed = [step for step in run["steps_table"] if None not in step["gradient_norm"]]
         self.assertTrue(observed, self.explain("no step has the gradients of every rank", examined))
 
-        switched_off = self.in_folder(run_examined, program, DDP_DOCTOR="0")
-        self.assertEqual(switched_off.digests, plain.digests, self.explain("starting it under ddp-doctor changed it", switched_off))
-        self.assertEqual(switched_off.code, 3, self.explain("with the probe off there is nothing to judge", switched_off))
+        off = self.in_folder(run_examined, program, DDP_DOCTOR="0")
+        self.assertEqual(off.digests, plain.digests, self.explain("starting it under ddp-doctor changed it", off))
+        self.assertEqual(off.code, 3, self.explain("with the probe off there is nothing to judge", off))
 
 
 def add_test(program):

@@ -19,21 +19,25 @@ namespace {
 constexpr char kFrozen[] = "frozen";
 constexpr char kNeverCalled[] = "never called";
 constexpr char kDetached[] = "called, but detached from the output";
+constexpr char kUnread[] = "its module ran, but the output does not depend on it";
 constexpr char kNotInLoss[] = "called, but its output is not in the loss";
 
 // Why one parameter got no gradient, in the words of somebody who looks for the line to change.
 const char* reason_for(const Timeline& timeline, const TimelineStep& step, int tensor) {
   bool reached = false;
+  bool unknown = false;  // whether the module that ran read it
   bool in_output = false;
   for (int rank : all_ranks(timeline)) {
     const auto* usage = step.usage(rank, tensor);
     if (usage == nullptr) continue;
     if (usage->frozen) return kFrozen;
     reached = reached || usage->reached.value_or(false);
+    unknown = unknown || !usage->reached;
     in_output = in_output || usage->in_output.value_or(false);
   }
-  if (!reached) return kNeverCalled;
-  return in_output ? kNotInLoss : kDetached;
+  if (in_output) return kNotInLoss;
+  if (reached) return kDetached;
+  return unknown ? kUnread : kNeverCalled;
 }
 
 const char* sentence_for(const std::string& reason) {
@@ -44,6 +48,10 @@ const char* sentence_for(const std::string& reason) {
     return "read by the forward pass, but the result does not reach the output (detached, under "
            "no_grad, or dropped)";
   }
+  if (reason == kUnread) {
+    return "its module ran, but the output of forward does not depend on it (never read there, "
+           "detached, or dropped)";
+  }
   return "called, and in the output of forward, but the loss leaves that output out";
 }
 
@@ -53,6 +61,8 @@ std::string cure_for(const std::string& reason) {
     return "Call the module in forward, or remove it (or set requires_grad=False before wrapping).";
   if (reason == kDetached)
     return "Let its result reach the loss (no detach, no no_grad), or freeze it before wrapping.";
+  if (reason == kUnread)
+    return "Let it take part in what forward returns, or remove it, or freeze it before wrapping.";
   return "Add that output to the loss, or do not compute it.";
 }
 
