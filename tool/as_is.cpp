@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <regex>
@@ -209,6 +210,27 @@ void judge_unseen_ends(RunInfo& run, const fs::path& folder, const Launched& lau
   }
 }
 
+// A rank that came to the end of its program, and whose process was then ended by a signal: torch's
+// teardown does that now and then (a thread of Gloo wants the interpreter's lock).
+void forgive_late_ends(RunInfo& run, const fs::path& folder) {
+  for (auto& exit : run.exits) {
+    if (exit.kind != RankExit::Kind::kSignaled || exit.code == SIGKILL) continue;
+    bool ended = false;
+    try {
+      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read().events)
+        ended = ended || event.kind == "end";
+    } catch (const Error&) {
+    }
+    if (!ended) continue;
+    run.notes.push_back(
+        fmt::format("rank {} had finished; its process was then ended by signal {} as the "
+                    "interpreter shut down",
+                    exit.rank, exit.code));
+    exit.kind = RankExit::Kind::kExited;
+    exit.code = 0;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> words_to_execute(const ProgramOptions& options) {
@@ -277,6 +299,7 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
     if (fell(exit)) exit.last_words = account_of(exit);
   }
   judge_unseen_ends(run, folder, launched);
+  forgive_late_ends(run, folder);
   run.notes = launched.notes;
   for (auto& note : notes_about(processes, recorded)) run.notes.push_back(std::move(note));
   if (recorded && launched.command && fell(*launched.command))

@@ -70,10 +70,12 @@ std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step) {
   return ids;
 }
 
-const Observation* local_gradient(const TimelineStep& step, int rank, int tensor) {
+const Observation* local_gradient(const Timeline& timeline, const TimelineStep& step, int rank,
+                                  int tensor) {
   if (const auto* seen = step.find(rank, tensor, Stage::kLocalGradient)) return seen;
   if (const auto* seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
-  // Nobody touched it: what the optimizer got is what the backward left.
+  // Neither a reducer nor a hand touched it: what the optimizer got is what the backward left.
+  if (timeline.tensors[static_cast<std::size_t>(tensor)].ddp_index) return nullptr;
   const auto* record = step.ranks[static_cast<std::size_t>(rank)];
   const bool touched = record == nullptr || record->collectives > 0;
   return touched ? nullptr : step.find(rank, tensor, Stage::kGradient);
@@ -82,7 +84,7 @@ const Observation* local_gradient(const TimelineStep& step, int rank, int tensor
 bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor) {
   const Observation* first = nullptr;
   for (int rank : all_ranks(timeline)) {
-    const auto* seen = local_gradient(step, rank, tensor);
+    const auto* seen = local_gradient(timeline, step, rank, tensor);
     if (seen == nullptr) continue;
     if (first != nullptr && first->digest.bits != seen->digest.bits) return true;
     first = seen;

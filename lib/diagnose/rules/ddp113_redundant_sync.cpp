@@ -12,6 +12,11 @@ namespace ddp_doctor {
 namespace {
 
 std::size_t reductions(const StepRecord& step, int wrapper) {
+  // With other optimizers in between, or a closure that the optimizer calls again, several
+  // reductions are not one too many.
+  for (const auto& [action, times] : actions_of(step.trace)) {
+    if (action == "L" || action.starts_with('S')) return 0;
+  }
   std::size_t count = 0;
   for (const auto& pass : backwards_of(step.trace, wrapper)) count += pass.reduced ? 1 : 0;
   return count;

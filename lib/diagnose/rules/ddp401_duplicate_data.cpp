@@ -32,7 +32,7 @@ std::vector<std::vector<int>> twins(const Timeline& timeline, const TimelineStep
     for (int id : timeline.trainable()) {
       const auto* usage = step.usage(rank, id);
       if (usage == nullptr || !usage->used) continue;
-      const auto* seen = local_gradient(step, rank, id);
+      const auto* seen = local_gradient(timeline, step, rank, id);
       if (seen == nullptr || (seen->stage != Stage::kLocalGradient && in_backward)) return {};
       gradients.push_back(seen->digest.bits);
       norm += seen->digest.l2_norm;

@@ -19,6 +19,7 @@ import inspect
 import multiprocessing.process
 import os
 import sys
+import warnings
 
 from . import note, places, session
 
@@ -172,6 +173,8 @@ def _forward(torch):
             except Exception as error:
                 here.failed("module_returned", error)
 
+    # Torch would warn of our hooks, where the program compiles a module.
+    warnings.filterwarnings("ignore", message="Using .torch.compile.module.. when there are global hooks")
     module.register_module_forward_pre_hook(called)
     module.register_module_forward_hook(returned)
 

@@ -5,6 +5,7 @@ end of the program; in between only counts are kept. Everything that comes from 
 of ours through, measures what we cost, and goes quiet in processes forked from the rank.
 """
 import functools
+import gc
 import json
 import math
 import os
@@ -57,6 +58,7 @@ class Wrapper:
         self.accumulators = {}
         self.armed = False  # the next backward is reduced
         self.arrived = 0  # gradients in the backward under way
+        self.seen = False  # a forward of it; inside torch.compile there is none to be seen
         self.fields = {}
 
 
@@ -295,6 +297,7 @@ class Session:
             return
         synchronizes = wrapper.require_backward_grad_sync
         self.inside.append(made)
+        made.seen = True
         self.counts.through += 1
         self.token(f"F{made.number}{'+' if synchronizes else '-'}")
         made.armed = synchronizes
@@ -320,6 +323,7 @@ class Session:
         if not any(p.requires_grad for p in module.parameters()):
             return
         self.around = module
+        made.seen = True
         self.counts.around += 1
         self.token(f"N{made.number}")
         self.site(f"forward-around {made.number}")
@@ -347,6 +351,9 @@ class Session:
         self.unwrapped_arrived = 0
         for made in self.wrappers:
             made.arrived = 0
+            if not made.seen:
+                wrapper = made.ref()
+                made.armed = wrapper is not None and wrapper.require_backward_grad_sync
         # In step 1, of small models: enough to show that what was synchronized is the mean.
         self.keeps_gradients = self.number == 1 and 3 * 4 * sum(e.numel for e in self.parameters()) <= KEPT_VALUES // 4
         self.retained = bool(keywords.get("retain_graph") or keywords.get("create_graph"))
@@ -397,7 +404,7 @@ class Session:
         synchronized = [made for made in touched if made.armed]
         if touched and not synchronized:
             self.counts.unsynchronized += 1
-        self.token("B" + ",".join(f"{m.number}{'+' if m.armed else '-'}" for m in touched) + ("u" if self.unwrapped_arrived else "")
+        self.token("B" + ",".join(f"{m.number}{'?' if not m.seen else '+' if m.armed else '-'}" for m in touched) + ("u" if self.unwrapped_arrived else "")
                    + ("r" if self.retained else ""))
         if raised:
             return
@@ -504,6 +511,7 @@ class Session:
 
         @functools.wraps(closure)
         def observed(*a, **k):
+            self.token("L")
             result = closure(*a, **k)
             self.gradients_ready(optimizer)
             return result
@@ -562,14 +570,23 @@ class Session:
             known.covered_of = len(self.tensors.entries)
             held = {e.id for e in known.entries}
             wrappers = {e.wrapper for e in known.entries}
-            elsewhere = {e.id for other in self.optimizers if other is not known for e in other.entries}
-            alone = len(self.optimizers) == 1
+            elsewhere, alone = self.held_by_others(held)
             known.covered = [
                 e for e in self.tensors.entries
                 if e.kind == "parameter"
                 and (e.id in held or ((alone or e.wrapper in wrappers) and e.id not in elsewhere))
             ]
         return known.covered
+
+    def held_by_others(self, held):
+        """ids of entries that optimizers hold beside the one that holds `held`, stepped or not; and whether there is no such one."""
+        elsewhere = set()
+        for thing in gc.get_objects():
+            if issubclass(type(thing), self.torch.optim.Optimizer) and "param_groups" in vars(thing):
+                entries = (self.tensors.known(p) for group in thing.param_groups for p in group["params"])
+                elsewhere |= {e.id for e in entries if e is not None}
+        elsewhere -= held
+        return elsewhere, not elsewhere
 
     @passive
     def gradients_ready(self, optimizer):
