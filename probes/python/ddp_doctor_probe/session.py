@@ -579,8 +579,8 @@ class Session:
         return known.covered
 
     def held_by_others(self, held):
-        """ids of entries that optimizers hold beside the one that holds `held`, stepped or not; and whether there is no such one."""
-        elsewhere = set()
+        """ids of entries that optimizers hold, or held, beside the one that holds `held`, stepped or not; and whether there is none."""
+        elsewhere = {e.id for other in self.optimizers for e in other.entries}
         for thing in gc.get_objects():
             if issubclass(type(thing), self.torch.optim.Optimizer) and "param_groups" in vars(thing):
                 entries = (self.tensors.known(p) for group in thing.param_groups for p in group["params"])
