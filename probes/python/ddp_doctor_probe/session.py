@@ -681,6 +681,8 @@ class Session:
 
     def usages(self, known, covered, before):
         held = {e.id for e in known.entries}
+        # A reduction, or a hand-written collective, gives other ranks' gradients to a parameter that was not used here.
+        shared = self.counts.through > before.through or self.counts.collectives > before.collectives
         rows = []
         unused = []
         for entry in covered:
@@ -702,7 +704,7 @@ class Session:
                 entry.id, int(arrivals > 0), reached, in_output,
                 int(entry.trainable and parameter is not None and not parameter.requires_grad), arrivals,
                 max(0, entry.last_backward - before.backwards), int(entry.replaced), int(entry.id in held),
-                int(arrivals == 0 and parameter is not None and parameter.grad is not None and bool(self.grad_assigned(parameter))),
+                int(arrivals == 0 and not shared and parameter is not None and parameter.grad is not None and self.grad_assigned(parameter)),
             ])
         if unused != self.unused_before:
             if self.unused_before is not None:
