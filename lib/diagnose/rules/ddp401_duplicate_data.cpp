@@ -12,7 +12,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kFewestSteps = 3;
+constexpr std::size_t kFewestSteps = 4;
 
 // By hooks of the program's own: what is seen after the backward is no local gradient any more.
 bool synchronized_in_backward(const TimelineStep& step) {
