@@ -55,8 +55,8 @@ TEST(Rules, AreOrderedByCodeAndNamedOnce) {
 }
 
 TEST(Rules, FindNothingInAHealthyRun) {
-  const auto diagnosis = diagnose(
-      RunBuilder(2, {"a", "b"}, 5).wrapper({{"find_unused_parameters", "0"}}).build());
+  const auto diagnosis =
+      diagnose(RunBuilder(2, {"a", "b"}, 5).wrapper({{"find_unused_parameters", "0"}}).build());
   EXPECT_THAT(diagnosis.findings, IsEmpty());
   EXPECT_THAT(diagnosis.not_checked, IsEmpty());
   EXPECT_THAT(diagnosis.checked, SizeIs(all_rules().size()));
