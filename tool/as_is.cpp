@@ -93,6 +93,11 @@ bool fell(const RankExit& exit) {
          (exit.kind == RankExit::Kind::kExited && exit.code != 0);
 }
 
+bool probe_is_off() {
+  const char* off = std::getenv("DDP_DOCTOR");
+  return off != nullptr && std::strcmp(off, "0") == 0;
+}
+
 // Why there is no record of any rank, where the program did not simply end well.
 std::string why_no_record(const Launched& launched, const ProgramOptions& options) {
   std::vector<RankExit> ends = launched.exits;
@@ -107,8 +112,10 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
   for (const auto& exit : ends) {
     if (fell(exit)) {
       const std::string words = telling(exit.last_words);
-      return fmt::format("{} {} before torch.distributed was initialised{}{}; mend that first: {}",
-                         who(exit), how(exit), words.empty() ? "" : ": ", words,
+      return fmt::format("{} {} {}{}{}; mend that first: {}", who(exit), how(exit),
+                         probe_is_off() ? "(DDP_DOCTOR=0: it was not examined)"
+                                        : "before torch.distributed was initialised",
+                         words.empty() ? "" : ": ", words,
                          options.pass_on ? "what it wrote stands above"
                                          : "run it without -q to see all that it wrote");
     }
@@ -160,8 +167,7 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
   for (const auto& process : processes) seen.insert(process.seen.begin(), process.seen.end());
   for (const auto& what : seen) notes.push_back(sentence_about(what));
   if (recorded) return notes;
-  const char* off = std::getenv("DDP_DOCTOR");
-  if (off != nullptr && std::strcmp(off, "0") == 0) {
+  if (probe_is_off()) {
     notes.emplace_back("DDP_DOCTOR=0 switches the probe off: nothing was examined");
   } else if (processes.empty()) {
     notes.emplace_back(

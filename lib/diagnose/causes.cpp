@@ -21,6 +21,8 @@ constexpr Relation kRelations[] = {
     {"DDP306", "DDP202"},
     {"DDP306", "DDP301"},
     {"DDP306", "DDP302"},
+    {"DDP306", "DDP501"},
+    {"DDP306", "DDP502"},
     {"DDP306", "DDP504"},
     // Replicas that begin apart stay apart, and their gradients differ without any synchronization
     // bug.
@@ -47,6 +49,13 @@ constexpr Relation kRelations[] = {
     {"DDP110", "DDP102"},
     {"DDP110", "DDP104"},
     {"DDP110", "DDP301"},
+    {"DDP111", "DDP102"},
+    {"DDP111", "DDP104"},
+    {"DDP111", "DDP202"},
+    {"DDP111", "DDP203"},
+    {"DDP111", "DDP301"},
+    {"DDP111", "DDP501"},
+    {"DDP111", "DDP504"},
     {"DDP112", "DDP102"},
     {"DDP112", "DDP104"},
     {"DDP112", "DDP301"},
@@ -66,7 +75,10 @@ constexpr Relation kRelations[] = {
     {"DDP202", "DDP301"},
     {"DDP202", "DDP504", "unfinished-reduction"},
     {"DDP202", "DDP504", "static-graph"},
-    {"DDP202", "DDP504", "stuck-collective"},
+    {"DDP202", "DDP501"},
+    {"DDP202", "DDP502"},
+    {"DDP202", "DDP503"},
+    {"DDP202", "DDP505"},
     {"DDP201", "DDP102"},
     {"DDP201", "DDP104"},
     {"DDP201", "DDP203"},
@@ -84,7 +96,12 @@ constexpr Relation kRelations[] = {
     {"DDP104", "DDP102"},
     {"DDP104", "DDP301"},
     {"DDP102", "DDP301"},
-    {"DDP102", "DDP504", "stuck-collective"},
+    {"DDP102", "DDP501"},
+    // Who waits in vain is ended, or loses its peer.
+    {"DDP501", "DDP504"},
+    {"DDP502", "DDP504"},
+    {"DDP503", "DDP504"},
+    {"DDP505", "DDP504"},
 };
 
 bool explains(const Finding& cause, const Finding& effect) {

@@ -26,6 +26,9 @@ std::string error_kind(const std::string& text) {
   static const std::regex stuck("Timed out waiting|Application timeout|wait timeout",
                                 std::regex::icase);
   if (std::regex_search(text, stuck)) return "stuck-collective";
+  // Gloo's check, and that of TORCH_DISTRIBUTED_DEBUG=DETAIL.
+  if (contains(text, "preamble.length <= ") || contains(text, "mismatch between collectives"))
+    return "mismatched-collective";
   static const std::regex peer(
       "Connection closed by peer|Connection reset by peer|Connection refused|Socket closed|Broken "
       "pipe|connectFullMesh",

@@ -8,7 +8,8 @@
 namespace ddp_doctor {
 
 // "unfinished-reduction", "static-graph", "marked-twice": the reducer's own; "stuck-collective":
-// waited in vain; "peer-lost": another rank went first; "exception": anything else.
+// waited in vain; "mismatched-collective": ranks issued different ones; "peer-lost": another rank
+// went first; "exception": anything else.
 std::string error_kind(const std::string& text);
 
 // The part that tells what happened, in one line: TorchScript and Python put it last, after the

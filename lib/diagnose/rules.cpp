@@ -7,14 +7,19 @@ namespace ddp_doctor {
 
 std::span<const Rule> all_rules() {
   static const std::array kRules = {
-      kWrapperBypassed,        kGradientsOutOfSync,   kStepWithoutSync,       kPartialSync,
-      kParametersReplaced,     kParametersOutside,    kGradientScale,         kClipBeforeSync,
-      kRepeatedBackward,       kAutogradGradBypass,   kWrongProcessGroup,     kRedundantSync,
-      kUnusedParameters,       kRankDependentGraph,   kStepDependentGraph,    kNeedlessFindUnused,
-      kMarkedReadyTwice,       kStaticGraphViolated,  kStaticGraphApplicable, kUnusedButUpdated,
-      kWeightsDrift,           kInitialWeightsDiffer, kBuffersDrift,          kOptimizerDiffers,
-      kUpdateOutsideOptimizer, kModelMismatch,        kOptimizerStale,        kDuplicateData,
-      kNonfiniteGradient,      kLossScaleDiffers,     kSamplerOrderRepeats,   kRankCrashed,
+      kWrapperBypassed,     kGradientsOutOfSync,      kStepWithoutSync,
+      kPartialSync,         kParametersReplaced,      kParametersOutside,
+      kGradientScale,       kClipBeforeSync,          kRepeatedBackward,
+      kAutogradGradBypass,  kRankDependentManualSync, kWrongProcessGroup,
+      kRedundantSync,       kUnusedParameters,        kRankDependentGraph,
+      kStepDependentGraph,  kNeedlessFindUnused,      kMarkedReadyTwice,
+      kStaticGraphViolated, kStaticGraphApplicable,   kUnusedButUpdated,
+      kWeightsDrift,        kInitialWeightsDiffer,    kBuffersDrift,
+      kOptimizerDiffers,    kUpdateOutsideOptimizer,  kModelMismatch,
+      kOptimizerStale,      kDuplicateData,           kNonfiniteGradient,
+      kLossScaleDiffers,    kSamplerOrderRepeats,     kBatchnormLocal,
+      kStalledRank,         kCollectiveMismatch,      kUnevenInputs,
+      kRankCrashed,         kRankLocalCollective,
   };
   return kRules;
 }

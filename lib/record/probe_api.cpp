@@ -13,6 +13,7 @@
 #include "lib/digest/elements.h"
 #include "lib/digest/strides.h"
 #include "lib/error.h"
+#include "lib/record/call_log.h"
 #include "lib/record/progress.h"
 #include "lib/record/writer.h"
 #include "lib/version.h"
@@ -134,14 +135,20 @@ RecordHeader header_of(const json& o) {
 
 struct ddpd_record {
   ddpd_record(const std::filesystem::path& folder, const RecordHeader& header, std::int64_t budget)
-      : writer(folder, header), progress(progress_file(folder, header.rank)), budget(budget) {}
+      : writer(folder, header),
+        progress(progress_file(folder, header.rank)),
+        calls(calls_file(folder, header.rank)),
+        budget(budget) {}
 
   void observe(Stage stage, int what, int tensor, const TensorView& view) {
     // Digests take the time, so they are taken outside the lock.
-    std::optional<TensorDigest> seen;
-    if ((what & DDPD_DIGEST) != 0) seen = digest(view);
     std::vector<double> values;
     if ((what & DDPD_SAMPLE) != 0) values = sample(view);
+    std::optional<TensorDigest> seen;
+    if ((what & DDPD_DIGEST) != 0) {
+      const auto before = stage == Stage::kGradient ? reduced(tensor, values) : std::nullopt;
+      seen = before ? digest(view, *before) : digest(view);
+    }
     const std::lock_guard lock(mutex);
     const std::pair key(tensor, stage);
     if (seen) pending.observations[key] = {tensor, stage, *seen};
@@ -159,6 +166,8 @@ struct ddpd_record {
   std::mutex mutex;
   RecordWriter writer;
   ProgressWriter progress;
+  CallLog calls;
+  std::map<std::string, std::int64_t> positions;  // by group: of its last paired call
   const pid_t owner = ::getpid();
   std::vector<TensorInfo> tensors;  // by id
   // What was observed since the last step was written.
@@ -173,6 +182,17 @@ struct ddpd_record {
   std::int64_t kept = 0;
 
  private:
+  // What the reducer left of this gradient, if the program does not seem to have changed it since.
+  std::optional<TensorDigest> reduced(int tensor, const std::vector<double>& values) {
+    const std::lock_guard lock(mutex);
+    const std::pair key(tensor, Stage::kReducedGradient);
+    const auto seen = pending.observations.find(key);
+    const auto sampled = pending.samples.find(key);
+    if (seen == pending.observations.end() || sampled == pending.samples.end()) return {};
+    if (sampled->second.values != values) return {};
+    return seen->second.digest;
+  }
+
   void keep(const std::pair<int, Stage>& key, int what, const TensorView& view) {
     std::int64_t bytes = static_cast<std::int64_t>(element_size(view.dtype));
     for (const auto size : view.sizes) bytes *= size;
@@ -301,6 +321,34 @@ int ddpd_write(ddpd_record* record, const char* kind, const char* text) {
       throw Error("there is nothing of kind '" + what + "' to write");
     }
   });
+}
+
+int64_t ddpd_call_begins(ddpd_record* record, int64_t step, int paired, const char* op,
+                         const char* reduce, const char* dtype, int64_t numel, const char* group,
+                         const char* moment, const char* target, const char* file, int line) {
+  std::int64_t number = 0;
+  guarded([&] {
+    const std::lock_guard lock(record->mutex);
+    LoggedCall call;
+    call.position = paired != 0 ? ++record->positions[group] : 0;
+    call.step = step;
+    call.op = op;
+    call.reduce = reduce;
+    call.dtype = dtype;
+    call.numel = numel;
+    call.group = group;
+    call.moment = moment;
+    call.target = target;
+    call.file = file;
+    call.line = line;
+    number = record->calls.begin(call);
+  });
+  return number;
+}
+
+void ddpd_call_ends(ddpd_record* record, int64_t number) {
+  const std::lock_guard lock(record->mutex);
+  if (number > 0) record->calls.end(number);
 }
 
 void ddpd_enter(ddpd_record* record, int phase, int64_t step) {

@@ -61,6 +61,13 @@ int ddpd_step(ddpd_record* record, const char* step);
 /* kind "event", "site", "fact": one object; "ddp_fields": an array. */
 int ddpd_write(ddpd_record* record, const char* kind, const char* json);
 
+/* The call log (call_log.h). `paired`: other ranks issue the same call in this group at the same
+ * time. Returns the entry's number, for ddpd_call_ends. Costs no system call. */
+int64_t ddpd_call_begins(ddpd_record* record, int64_t step, int paired, const char* op,
+                         const char* reduce, const char* dtype, int64_t numel, const char* group,
+                         const char* moment, const char* target, const char* file, int line);
+void ddpd_call_ends(ddpd_record* record, int64_t number);
+
 /* What the rank is doing now: a Phase of progress.h. Costs no system call. */
 void ddpd_enter(ddpd_record* record, int phase, int64_t step);
 /* The step of which the watcher asks for values (values.json in the folder names the parameters);

@@ -7,7 +7,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+
+#include "lib/record/mapped_file.h"
 
 namespace ddp_doctor {
 
@@ -35,9 +36,6 @@ class ProgressWriter {
  public:
   // Creates or truncates `file`; throws Error if that is impossible.
   explicit ProgressWriter(const std::filesystem::path& file);
-  ~ProgressWriter();
-  ProgressWriter(const ProgressWriter&) = delete;
-  ProgressWriter& operator=(const ProgressWriter&) = delete;
 
   void enter(Phase phase, std::int64_t step) noexcept;
   // The step of which the watcher would like to have values; 0: none (values_request.h).
@@ -47,6 +45,7 @@ class ProgressWriter {
 
  private:
   struct Map;
+  MappedFile file_;
   Map* map_;
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "lib/record/call_log.h"
 #include "lib/record/record.h"
 
 namespace ddp_doctor {
@@ -20,6 +21,7 @@ struct RankRecord {
   std::vector<Event> events;
   std::vector<Site> sites;
   std::vector<Fact> facts;
+  std::vector<LoggedCall> calls;  // the last ones; Timeline::load adds them, they are not in the record
 };
 
 class RecordReader {

@@ -153,16 +153,28 @@ const Finding* find(const std::vector<Finding>& findings, const char* rule) {
   return nullptr;
 }
 
+// Why the run did not come to its end, if it is known.
+const Finding* find_end(const std::vector<Finding>& findings) {
+  for (const char* rule : {"DDP111", "DDP501", "DDP502", "DDP503", "DDP505"}) {
+    const auto* found = find(findings, rule);
+    if (found != nullptr && found->evidence.value("kind", "") == "hang") return found;
+  }
+  return find(findings, "DDP504");
+}
+
 std::int64_t last_step_of(const RunReport& run) {
-  const auto* crash = find(run.diagnosis.findings, "DDP504");
+  const auto* crash = find_end(run.diagnosis.findings);
   return crash != nullptr && crash->first_step ? *crash->first_step : run.steps_seen() + 1;
 }
 
 std::string outcome_of(const RunReport& run) {
-  if (const auto* crash = find(run.diagnosis.findings, "DDP504")) {
+  if (const auto* crash = find_end(run.diagnosis.findings)) {
     const auto kind = crash->evidence.value("kind", "");
     const auto phase = crash->evidence.value("phase", "");
-    const char* how = kind == "signal" ? "killed" : kind == "stuck-collective" ? "hung" : "raised";
+    if (kind == "hang")
+      return fmt::format("hung in step {}: {} {}", crash->first_step.value_or(1), crash->rule,
+                         crash->name);
+    const char* how = kind == "signal" ? "killed" : "raised";
     return fmt::format("{} in step {}{}: {}", how, crash->first_step.value_or(1),
                        phase.empty() ? "" : " (" + phase + ")", crash->evidence.value("error", ""));
   }

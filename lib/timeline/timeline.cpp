@@ -8,6 +8,7 @@
 #include <set>
 
 #include "lib/error.h"
+#include "lib/record/writer.h"
 #include "lib/timeline/drift.h"
 #include "lib/timeline/trace.h"
 
@@ -287,6 +288,7 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
     try {
       RecordReader reader(entry.path());
       records.push_back(reader.read());
+      records.back().calls = read_calls(calls_file(folder, *rank));
       readers.emplace(*rank, std::move(reader));
     } catch (const Error& error) {
       refusals.push_back(error.what());

@@ -32,6 +32,7 @@ DIGEST = re.compile(r"digest rank (\d+) ([0-9a-f]{64})")
 # Torch's Gloo threads can hang or abort a process that has finished (they want the interpreter's lock while it ends).
 # After its digest a rank has this long to end; how it ends is then not this test's business.
 PATIENCE_AFTER_DIGEST = 10
+ABORTED_AFTERWARDS = "terminate called without an active exception"
 
 Outcome = collections.namedtuple("Outcome", "digests code stdout stderr")
 
@@ -185,7 +186,8 @@ class Programs(unittest.TestCase):
 
         off = self.in_folder(run_examined, program, DDP_DOCTOR="0")
         self.assertEqual(off.digests, plain.digests, self.explain("starting it under ddp-doctor changed it", off))
-        self.assertEqual(off.code, 3, self.explain("with the probe off there is nothing to judge", off))
+        if ABORTED_AFTERWARDS not in off.stderr:
+            self.assertEqual(off.code, 3, self.explain("with the probe off there is nothing to judge", off))
 
 
 def add_test(program):

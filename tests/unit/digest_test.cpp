@@ -220,6 +220,19 @@ TEST(Digest, ReadsUnalignedElements) {
   }
 }
 
+TEST(Digest, IsTheSameWhateverWasThoughtProbable) {
+  const Bytes bytes = random_bytes(5000, DType::kFloat32);
+  Bytes other = bytes;
+  other.back() ^= 1;
+  const Sizes sizes = {5000};
+  const Sizes strides = {1};
+  const TensorView view{bytes.data(), DType::kFloat32, sizes, strides};
+  const TensorDigest expected = digest(view);
+  expect_equal(digest(view, expected), expected);
+  expect_equal(digest(view, digest_of(other, DType::kFloat32)), expected);
+  expect_equal(digest(view, TensorDigest{}), expected);
+}
+
 TEST(Digest, OfNoElementsNeedsNoData) {
   for (const Sizes& sizes : {Sizes{0}, Sizes{3, 0}, Sizes{0, 5}}) {
     const TensorDigest empty = digest({nullptr, DType::kFloat32, sizes, row_major(sizes)});

@@ -10,6 +10,7 @@
 #include <array>
 #include <vector>
 
+#include "lib/record/call_log.h"
 #include "lib/record/progress.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
@@ -19,6 +20,7 @@ namespace ddp_doctor {
 namespace {
 
 using testing::ElementsAre;
+using testing::Eq;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -96,6 +98,32 @@ TEST_F(ProbeApi, SeesATensorOnlyOnceAtAStage) {
   EXPECT_THAT(steps[1].observations, IsEmpty());
 }
 
+TEST_F(ProbeApi, NoticesAChangeAfterTheReductionThatNoSampleShows) {
+  ddpd_record* record = open();
+  ASSERT_EQ(
+      ddpd_tensors(
+          record,
+          R"([{"id":2,"name":"c","kind":"parameter","dtype":"float32","sizes":[1000],"trainable":true,
+                                      "ddp_index":1,"wrapper":0}])"),
+      0);
+  std::array<float, 1000> large{};
+  const std::int32_t id = 2;
+  const void* data = large.data();
+  const auto look = [&](Stage stage) {
+    return ddpd_observe(record, static_cast<int>(stage), DDPD_DIGEST | DDPD_SAMPLE, 1, &id, &data);
+  };
+  ASSERT_EQ(look(Stage::kReducedGradient), 0);
+  large[1] = 5;
+  ASSERT_EQ(look(Stage::kGradient), 0);
+  ASSERT_EQ(ddpd_step(record, R"({"step":1})"), 0);
+  ddpd_close(record);
+  const auto steps = read().steps;
+  ASSERT_THAT(steps[0].observations, SizeIs(2));
+  EXPECT_THAT(steps[0].samples[0].values, Eq(steps[0].samples[1].values));
+  EXPECT_EQ(steps[0].observations[0].digest.l2_norm, 5.0);  // kGradient stands first
+  EXPECT_EQ(steps[0].observations[1].digest.l2_norm, 0.0);
+}
+
 TEST_F(ProbeApi, SwapKeepsAnotherStepsObservationsApart) {
   ddpd_record* record = open();
   observe(record, Stage::kLocalGradient, DDPD_DIGEST);
@@ -160,6 +188,23 @@ TEST_F(ProbeApi, WritesEventsSitesFactsAndFields) {
   EXPECT_EQ(all.facts.at(0).value, "[0,1]");
   EXPECT_EQ(all.ddp_fields.at(0).wrapper, 3);
   EXPECT_EQ(read_progress(progress_file(folder_.path(), 1)).step, 7);
+}
+
+TEST_F(ProbeApi, CountsPairedCallsInEachGroup) {
+  ddpd_record* record = open();
+  const auto call = [&](int paired, const char* group) {
+    return ddpd_call_begins(record, 1, paired, "barrier", "", "", 0, group, "outside", "", "t.py",
+                            3);
+  };
+  ddpd_call_ends(record, call(1, ""));
+  ddpd_call_ends(record, call(0, ""));
+  ddpd_call_ends(record, call(1, "0,1"));
+  EXPECT_EQ(call(1, ""), 4);
+  std::vector<std::int64_t> positions;
+  for (const auto& logged : read_calls(calls_file(folder_.path(), 1)))
+    positions.push_back(logged.position);
+  EXPECT_THAT(positions, ElementsAre(1, 0, 1, 2));
+  ddpd_close(record);
 }
 
 TEST_F(ProbeApi, SaysWhyAndGoesOn) {

@@ -332,21 +332,6 @@ TEST(RankCrashed, QuotesTheLastLineOfATorchScriptTrace) {
   EXPECT_THAT(diagnose(run.build()).findings.at(0).message, HasSubstr("RuntimeError: bad sample"));
 }
 
-TEST(RankCrashed, BlamesTheSilentRankNotTheOneThatWaitedForIt) {
-  auto run = healthy();
-  run.raise(0, 2,
-            "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 3000ms for recv "
-            "operation to complete");
-  run.record(1).events.clear();
-  run.info().exits = {{0, RankExit::Kind::kExited, 1, 0, 0, "", ""},
-                      {1, RankExit::Kind::kStopped, 9, 0, 0, "", ""}};
-  const auto findings = diagnose(run.build()).findings;
-  ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
-  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
-  EXPECT_THAT(findings[0].message,
-              HasSubstr("Rank 1 made no progress in step 2, while rank 0 waited"));
-}
-
 TEST(RankCrashed, StaysQuietWhereEveryRankFinished) {
   auto run = healthy();
   run.info().exits = {{0, RankExit::Kind::kExited, 0, 0, 0, "", ""},

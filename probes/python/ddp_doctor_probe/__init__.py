@@ -5,8 +5,15 @@ is patched stands in `patches`, each place with its reason. Digests, figures and
 
     importing  calls us when the program itself imports torch (we never do it first)
     patches    the places in torch that report to the session
-    session    one per rank: from init_process_group to the end of the process
-    tensors    parameters and buffers: names, identity, gradient hooks
+    session    one per rank: from init_process_group to the end of the process; its parts, in the order of a training step:
+      forwards     wrappers, forwards through and around them
+      backwards    backward passes, gradients as they arrive
+      collectives  those that the program calls itself
+      steps        optimizer steps: a row of the record each
+      usage        what became of each parameter in a step
+      history      what happened, of which each optimizer reads what came since its own last step
+      tensors      parameters and buffers: names, identity, gradient hooks
+    passive    what keeps the program safe from us
     places     the user's file and line
     graph      which parameters an output depends on
     note       process-<pid>.json: what kind of process this was

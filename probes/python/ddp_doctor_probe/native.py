@@ -39,9 +39,15 @@ def _load():
         function.restype, function.argtypes = result, arguments
     # These take nanoseconds: not worth giving up the interpreter's lock for.
     quick = ctypes.PyDLL(library._name)
-    library.ddpd_enter, library.ddpd_wanted_step = quick.ddpd_enter, quick.ddpd_wanted_step
-    library.ddpd_enter.restype, library.ddpd_enter.argtypes = None, [handle, number, long]
-    library.ddpd_wanted_step.restype, library.ddpd_wanted_step.argtypes = long, [handle]
+    for name, result, arguments in (
+        ("ddpd_enter", None, [handle, number, long]),
+        ("ddpd_wanted_step", long, [handle]),
+        ("ddpd_call_begins", long, [handle, long, number, text, text, text, long, text, text, text, text, number]),
+        ("ddpd_call_ends", None, [handle, long]),
+    ):
+        function = getattr(quick, name)
+        function.restype, function.argtypes = result, arguments
+        setattr(library, name, function)
     _library = library
     return library
 
@@ -70,6 +76,15 @@ class Record:
 
     def wanted_step(self):
         return self._library.ddpd_wanted_step(self._handle)
+
+    def call_begins(self, step, paired, op, reduce="", dtype="", numel=0, group="", moment="", target="", place=("", 0)):
+        """Into the call log; `place`: the user's file and line. Returns a number for call_ends."""
+        return self._library.ddpd_call_begins(
+            self._handle, step, paired, op.encode(), reduce.encode(), dtype.encode(), numel, group.encode(), moment.encode(),
+            target.encode(), os.fsencode(place[0]), place[1])
+
+    def call_ends(self, number):
+        self._library.ddpd_call_ends(self._handle, number)
 
     def tensors(self, described):
         self._check(self._library.ddpd_tensors(self._handle, _text(described)))

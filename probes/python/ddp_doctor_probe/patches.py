@@ -9,6 +9,7 @@
     torch.optim.Optimizer step hooks                 optimizer steps
     GradScaler.step                                  scale, skipped steps
     DistributedSampler.__iter__                      passes over the data, epoch
+    DataLoader's iterator                            that it is exhausted
     torch.multiprocessing.spawn's worker function,
     multiprocessing.Process                          what a spawned rank raised
     DataParallel.__init__                            to say that it is not examined
@@ -33,7 +34,7 @@ COLLECTIVES = (
 
 def install(torch):
     for patch in (
-        _process_group, _collectives, _wrapper, _forward, _backward, _optimizer, _scaler, _sampler, _spawned, _data_parallel, _forks,
+        _process_group, _collectives, _wrapper, _forward, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
     ):
         try:
             patch(torch)
@@ -76,8 +77,7 @@ def _process_group(torch):
         def destroy_process_group(*args, **kwargs):
             here = session.current
             if here is not None:
-                here.last_look()
-                here.group_destroyed()
+                here.group_ends()
             return original(*args, **kwargs)
 
         return destroy_process_group
@@ -111,14 +111,14 @@ def _collective(torch, name, original):
         if op is None and op_at is not None:
             op = torch.distributed.ReduceOp.SUM
         reduce = "" if op is None else str(op).rsplit(".", 1)[-1].strip("<>").split(":")[0].lower()
-        here.collective_begins(name, tensors, reduce, argument(args, kwargs, "group", group_at))
+        here.collectives.begins(name, tensors, reduce, argument(args, kwargs, "group", group_at))
 
     def collective(*args, **kwargs):
         here = session.current
         # Torch's own helpers (join, SyncBatchNorm, ...) are not the user's collectives, nor are those inside another one.
-        if here is None or here.in_collective or places.caller_is_torch(1):
+        if here is None or here.collectives.under_way or places.caller_is_torch(1):
             return original(*args, **kwargs)
-        here.in_collective = True
+        here.collectives.under_way = True
         try:
             try:
                 describe(here, args, kwargs)
@@ -126,8 +126,8 @@ def _collective(torch, name, original):
                 here.failed(name, error)
             return original(*args, **kwargs)
         finally:
-            here.in_collective = False
-            here.collective_ends()
+            here.collectives.under_way = False
+            here.collectives.ends()
 
     return collective
 
@@ -137,10 +137,10 @@ def _wrapper(torch):
         def __init__(self, module, *args, **kwargs):
             here = session.current
             if here is not None:
-                here.wrapper_begins(self, module)
+                here.forwards.wrapper_begins(module)
             original(self, module, *args, **kwargs)
             if here is not None:
-                here.wrapper_made(self)
+                here.forwards.wrapper_made(self)
 
         return __init__
 
@@ -159,7 +159,7 @@ def _forward(torch):
         here = session.current
         if here is not None:
             try:
-                here.module_called(module)
+                here.forwards.module_called(module, args)
             except Exception as error:
                 here.failed("module_called", error)
 
@@ -169,7 +169,7 @@ def _forward(torch):
         here = session.current
         if here is not None:
             try:
-                here.module_returned(module, output)
+                here.forwards.module_returned(module, output)
             except Exception as error:
                 here.failed("module_returned", error)
 
@@ -185,13 +185,15 @@ def _backward(torch):
             here = session.current
             if here is None:
                 return original(tensors, *args, **kwargs)
-            here.backward_begins(tensors, kwargs)
+            retain_graph, create_graph = (tuple(args[1:3]) + (None, None))[:2]  # as Tensor.backward passes them
+            here.backwards.begins(tensors, bool(
+                kwargs.get("retain_graph", retain_graph) or kwargs.get("create_graph", create_graph)))
             try:
                 result = original(tensors, *args, **kwargs)
             except BaseException:
-                here.backward_ends(True)
+                here.backwards.ends(True)
                 raise
-            here.backward_ends(False)
+            here.backwards.ends(False)
             return result
 
         return backward
@@ -200,7 +202,7 @@ def _backward(torch):
         def grad(outputs, inputs, *args, **kwargs):
             here = session.current
             if here is not None:
-                here.gradients_by_hand([inputs] if isinstance(inputs, torch.Tensor) else list(inputs))
+                here.backwards.by_hand([inputs] if isinstance(inputs, torch.Tensor) else list(inputs))
             return original(outputs, inputs, *args, **kwargs)
 
         return grad
@@ -217,7 +219,7 @@ def _optimizer(torch):
         if here is None:
             return None
         try:
-            return here.optimizer_begins(optimizer, args, kwargs)
+            return here.steps.optimizer_begins(optimizer, args, kwargs)
         except Exception as error:
             here.failed("optimizer_begins", error)
             return None
@@ -226,7 +228,7 @@ def _optimizer(torch):
         here = session.current
         if here is not None:
             try:
-                here.optimizer_ends(optimizer)
+                here.steps.optimizer_ends(optimizer)
             except Exception as error:
                 here.failed("optimizer_ends", error)
 
@@ -267,9 +269,9 @@ def _scaler(torch):
             if here is None:
                 return original(self, optimizer, *args, **kwargs)
             number = here.number
-            here.scaler_steps(self, optimizer)
+            here.steps.scaler_steps(self)
             result = original(self, optimizer, *args, **kwargs)
-            here.scaler_stepped(self, optimizer, number)
+            here.steps.scaler_stepped(self, optimizer, number)
             return result
 
         return step
@@ -293,6 +295,24 @@ def _sampler(torch):
     from torch.utils.data.distributed import DistributedSampler
 
     _replace(DistributedSampler, "__iter__", make)
+
+
+def _loader(torch):
+    def make(original):
+        def __next__(self):
+            try:
+                return original(self)
+            except StopIteration:
+                here = session.current
+                if here is not None:
+                    here.data_ends()
+                raise
+
+        return __next__
+
+    from torch.utils.data import dataloader
+
+    _replace(dataloader._BaseDataLoaderIter, "__next__", make)
 
 
 def _spawned(torch):

@@ -149,7 +149,7 @@ class Tensors:
         entry.replaced = False
         self.by_place[label, name] = entry
         entry.arrivals = entry.arrivals_at_step = entry.last_backward = 0
-        entry.since = self.session.counts.backwards
+        entry.since = self.session.history.counts.backwards
         self.entries.append(entry)
         self.undescribed.append(entry)
         self._bind(entry, tensor)
@@ -255,6 +255,9 @@ class Tensors:
 
     # ---- the record
 
+    def parameters(self):
+        return [e for e in self.entries if e.kind == "parameter"]
+
     def describe(self):
         """Tells the record about tensors that are new or changed."""
         if not self.undescribed:
@@ -285,6 +288,9 @@ class Tensors:
         if ids:
             self.session.record.observe(stage, what, ids, pointers)
 
+    def observe_buffers(self):
+        self.observe(native.BUFFER, native.DIGEST, [(e, e.live()) for e in self.entries if e.kind == "buffer" and e.live() is not None])
+
     def _observe_odd(self, stage, what, entry, tensor):
         with self.torch.no_grad():
             local = tensor.detach()
@@ -308,7 +314,7 @@ class _Arrival:
         self.session, self.entry = session, entry
 
     def __call__(self, *unused):
-        self.session.gradient_arrived(self.entry)
+        self.session.backwards.gradient_arrived(self.entry)
 
     def __deepcopy__(self, memo):
         return self

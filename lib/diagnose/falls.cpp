@@ -1,0 +1,77 @@
+#include "lib/diagnose/falls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/diagnose/errors.h"
+#include "lib/diagnose/facts.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Losing a peer comes after everything else, waiting in vain after a reason of one's own.
+int order_of(const Fall& fall) { return fall.kind == "peer-lost" ? 2 : of_its_own(fall) ? 0 : 1; }
+
+}  // namespace
+
+bool of_its_own(const Fall& fall) {
+  return fall.kind != "peer-lost" && fall.kind != "stuck-collective" &&
+         fall.kind != "mismatched-collective";
+}
+
+std::optional<Fall> fall_of(const Timeline& timeline, int rank) {
+  if (const Event* error = timeline.error(rank)) {
+    return Fall{rank,         error->time_ns, error->step,
+                error->phase, error->text,    error_kind(error->text)};
+  }
+  const auto& exits = timeline.run.exits;
+  const auto exit =
+      std::find_if(exits.begin(), exits.end(), [&](const RankExit& e) { return e.rank == rank; });
+  if (exit == exits.end()) return {};
+  Fall fall{rank, exit->time_ns, std::max<std::int64_t>(exit->step, 1), exit->phase, "", ""};
+  switch (exit->kind) {
+    case RankExit::Kind::kSignaled:
+      // Gloo's own threads end the process where the peer's message does not fit.
+      fall.kind = error_kind(exit->last_words) == "mismatched-collective" ? "mismatched-collective"
+                                                                          : "signal";
+      fall.text = fmt::format("killed by signal {} ({})", exit->code, strsignal(exit->code));
+      return fall;
+    case RankExit::Kind::kTimedOut:
+      fall.kind = "stuck-collective";
+      fall.text = "made no progress and was ended";
+      return fall;
+    case RankExit::Kind::kExited:
+      if (exit->code == 0) return {};
+      fall.kind = "exception";
+      fall.text = exit->last_words.empty() ? fmt::format("ended with exit status {}", exit->code)
+                                           : exit->last_words;
+      return fall;
+    default:
+      return {};
+  }
+}
+
+std::vector<Fall> falls_of(const Timeline& timeline) {
+  std::vector<Fall> falls;
+  for (int rank : all_ranks(timeline)) {
+    if (auto fall = fall_of(timeline, rank)) falls.push_back(std::move(*fall));
+  }
+  std::stable_sort(falls.begin(), falls.end(), [](const Fall& a, const Fall& b) {
+    return std::pair(order_of(a), a.time_ns) < std::pair(order_of(b), b.time_ns);
+  });
+  return falls;
+}
+
+std::vector<int> silent_ranks(const Timeline& timeline) {
+  std::vector<int> ranks;
+  for (const auto& exit : timeline.run.exits) {
+    const bool ended =
+        exit.kind == RankExit::Kind::kStopped || exit.kind == RankExit::Kind::kTimedOut;
+    if (ended && timeline.error(exit.rank) == nullptr) ranks.push_back(exit.rank);
+  }
+  return ranks;
+}
+
+}  // namespace ddp_doctor

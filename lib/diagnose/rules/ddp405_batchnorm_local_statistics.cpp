@@ -1,0 +1,58 @@
+// DDP405: BatchNorm in training mode with few samples per rank, and no SyncBatchNorm.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Detection people see the effect at up to so many images per GPU (mmdetection's and detectron2's
+// threads on small batches, docs/rules/DDP405.md).
+constexpr std::int64_t kFewSamples = 8;
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (!timeline.wrapper) return Undecidable{"there is no wrapper whose BatchNorm could be seen"};
+  const std::string subject = fmt::format("wrapper {}", *timeline.wrapper);
+  const Fact* norms = timeline.fact(0, subject, "batchnorm");
+  if (norms == nullptr) return std::vector<Finding>{};
+  const auto counts = nlohmann::json::parse(norms->value);
+  const int local = counts.at("modules").get<int>() - counts.at("synchronized").get<int>();
+  const Fact* samples = timeline.fact(0, subject, "batchnorm_samples");
+  if (local == 0) return std::vector<Finding>{};
+  if (samples == nullptr) return Undecidable{"no BatchNorm was seen to run in training mode"};
+  const auto batch = nlohmann::json::parse(samples->value).get<std::int64_t>();
+  if (batch > kFewSamples) return std::vector<Finding>{};
+
+  Finding finding = finding_of(kBatchnormLocal);
+  finding.ranks = all_ranks(timeline);
+  finding.first_step = samples->step;
+  finding.where = where(timeline, "wrap");
+  finding.evidence["modules"] = local;
+  finding.evidence["samples_per_rank"] = batch;
+  finding.message = fmt::format(
+      "{} normalized over the {} of one rank, not over all {} of the step.",
+      count_of(static_cast<std::size_t>(local), "BatchNorm layer"),
+      count_of(static_cast<std::size_t>(batch), "sample"), batch * timeline.run.world_size);
+  finding.prescription = {
+      "Convert the model before wrapping it: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model), "
+      "or "
+      "use GroupNorm, or larger batches.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kBatchnormLocal = {"DDP405",
+                              "batchnorm-local-statistics",
+                              Severity::kAdvice,
+                              "BatchNorm with few samples per rank and no SyncBatchNorm",
+                              check,
+                              Scope::kWrapper};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,38 @@
+// DDP502: ranks are in different collectives, or in the same with different shapes.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/divergence.h"
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto divergence = divergence_of(timeline);
+  if (!divergence || divergence->reason != Reason::kMismatch) return std::vector<Finding>{};
+  Finding finding = finding_of(kCollectiveMismatch, timeline, *divergence);
+  std::string calls;
+  for (const auto& [rank, call] : divergence->at)
+    calls += fmt::format("{}rank {}: {}", calls.empty() ? "" : "; ", rank, name_of(*call));
+  finding.message =
+      fmt::format("Ranks are in different collectives in step {}: {}{}.", *finding.first_step,
+                  calls, divergence->cause.empty() ? "" : " (" + divergence->cause + ")");
+  finding.prescription = {
+      "Let every rank issue the same collectives, of the same sizes, in the same order: take "
+      "conditions "
+      "and loop counts that depend on the rank or its data out of their way, or agree on them "
+      "first "
+      "(all_reduce a flag).",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kCollectiveMismatch = {"DDP502", "collective-mismatch", Severity::kError,
+                                  "ranks are in different collectives", check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,52 @@
+// DDP503: a rank ran out of data, or left its loop, while others still train.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/divergence.h"
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+std::string steps_of(const Timeline& timeline) {
+  std::string text;
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    const std::int64_t steps =
+        record == nullptr || record->steps.empty() ? 0 : record->steps.back().step;
+    text += fmt::format("{}rank {}: {}", text.empty() ? "" : ", ", rank, steps);
+  }
+  return text;
+}
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto divergence = divergence_of(timeline);
+  if (!divergence || divergence->reason != Reason::kUneven) return std::vector<Finding>{};
+  Finding finding = finding_of(kUnevenInputs, timeline, *divergence);
+  const std::string waiting = waiting_in(*divergence);
+  const std::string they = finding.ranks.size() == 1 ? "it" : "they";
+  std::string next = "came to an end";
+  if (const auto at = divergence->at.find(finding.ranks.front()); at != divergence->at.end())
+    next = (finding.ranks.size() == 1 ? "is in " : "are in ") + name_of(*at->second);
+  finding.message = fmt::format(
+      "{} left the loop that the others are still in: {}{} {}, while {} (steps completed: {}).",
+      ranks_of(finding.ranks), divergence->cause.empty() ? "" : divergence->cause + ", and ", they,
+      next, waiting, steps_of(timeline));
+  finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
+  finding.prescription = {
+      "Give every rank the same number of batches (DistributedSampler, drop_last, a step count "
+      "that "
+      "all agree on), let all ranks decide together when to stop, or train inside "
+      "`with model.join():`.",
+      ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kUnevenInputs = {"DDP503", "uneven-inputs", Severity::kError,
+                            "a rank ran out of data while others still train", check};
+
+}  // namespace ddp_doctor

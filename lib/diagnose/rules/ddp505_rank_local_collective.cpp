@@ -1,0 +1,41 @@
+// DDP505: one rank alone entered a collective, as in a validation forward of the wrapper on rank 0.
+
+#include <fmt/format.h>
+
+#include "lib/diagnose/divergence.h"
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
+
+namespace ddp_doctor {
+namespace {
+
+Verdict check(const Timeline& timeline) {
+  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  const auto divergence = divergence_of(timeline);
+  if (!divergence || divergence->reason != Reason::kLocal) return std::vector<Finding>{};
+  Finding finding = finding_of(kRankLocalCollective, timeline, *divergence);
+  const LoggedCall& call = *divergence->at.at(finding.ranks.front());
+  const bool forward = call.op == "ddp.forward";
+  const std::string waiting = waiting_in(*divergence);
+  finding.message =
+      fmt::format("{} alone entered {}, which {} does not end without the others{}.",
+                  ranks_of(finding.ranks), name_of(call),
+                  forward ? "synchronizes buffers (BatchNorm statistics) and" : "as a collective",
+                  waiting.empty() ? "" : "; " + waiting);
+  finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
+  finding.prescription =
+      forward ? Prescription{"Evaluate the inner module (model.module(x)) where only some ranks "
+                             "evaluate, or let every rank evaluate.",
+                             ""}
+              : Prescription{"Take this call out of the condition on the rank: every rank of the "
+                             "group has to issue it.",
+                             ""};
+  return std::vector{finding};
+}
+
+}  // namespace
+
+const Rule kRankLocalCollective = {"DDP505", "rank-local-collective", Severity::kError,
+                                   "one rank alone entered a collective", check};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,132 @@
+"""Backward passes, and the gradients that arrive in them."""
+import os
+import time
+
+from . import graph, native, places
+from .passive import passive
+
+FIRST_BACKWARDS = 8  # backward passes whose graph is searched for models
+
+
+class Backwards:
+    def __init__(self, session):
+        self.session, self.torch = session, session.torch
+        self.depth = 0
+        self.fresh = False  # gradients arrived that no optimizer has taken
+        self.unwrapped_arrived = False
+        self.retained = False
+        self.place = ("", 0)
+        self.keeps = 0  # native.KEEP while the values of gradients are kept
+
+    @passive
+    def begins(self, tensors, retained):
+        session = self.session
+        self.depth += 1
+        if self.depth > 1:
+            session.history.token("R")  # reentrant: a checkpoint inside a backward
+            return
+        session.steps.depth = 0
+        session.forwards.inside.clear()
+        session.forwards.around = None
+        session.enter(native.BACKWARD)
+        if isinstance(tensors, self.torch.Tensor):
+            tensors = [tensors]
+        if session.history.counts.backwards < FIRST_BACKWARDS:
+            # Models that no wrapper has shown us, before their gradients arrive.
+            session.tensors.add_parameters(list(graph.leaves(tensors).values()), anonymous=False)
+        session.tensors.hook_trainable()
+        session.collectives.targets = None
+        session.history.backward()
+        self.unwrapped_arrived = False
+        for made in session.forwards.wrappers:
+            made.arrived = 0
+            if not made.seen:
+                wrapper = made.ref()
+                made.armed = wrapper is not None and wrapper.require_backward_grad_sync
+        # In step 1, of small models: enough to show that what was synchronized is the mean.
+        small = 3 * 4 * sum(e.numel for e in session.tensors.parameters()) <= session.values_budget // 4
+        self.keeps = native.KEEP if session.number == 1 and small else 0
+        self.retained = retained
+        self.place = places.place()[:2]
+        session.site("backward")
+        if session.recorded() and len(tensors) == 1 and tensors[0].numel() == 1:
+            session.history.losses.append(float(tensors[0].detach()))
+            session.fact("loss", "factor", round(graph.factor(tensors[0]), 9))
+
+    def gradient_arrived(self, entry):
+        """From inside autograd, once per parameter and backward."""
+        session = self.session
+        if session.closed or os.getpid() != session.pid:
+            return
+        self.fresh = True
+        entry.arrivals += 1
+        entry.last_backward = session.history.counts.backwards
+        if entry.index is None:
+            self.unwrapped_arrived = True
+            if entry.wrapper is None:
+                return
+        wrappers = session.forwards.wrappers
+        made = wrappers[entry.wrapper] if entry.wrapper < len(wrappers) else None
+        if made is None:
+            return
+        made.arrived += 1
+        if made.armed and made.arrived == 1:
+            made.backward = session.record.call_begins(
+                session.number, True, "ddp.backward", group=made.group, target=f"wrapper {made.number}", place=self.place)
+        if made.armed and entry.index is not None and session.recorded():
+            self.look_at_local(entry)
+
+    def look_at_local(self, entry):
+        begin = time.perf_counter_ns()
+        try:
+            self.look_at_gradients(native.LOCAL, [entry])
+        except Exception as error:
+            self.session.failed("look_at_local", error)
+        finally:
+            self.session.probe_ns += time.perf_counter_ns() - begin
+
+    def look_at_gradients(self, stage, entries, what=native.DIGEST | native.SAMPLE):
+        pairs = []
+        for entry in entries:
+            parameter = entry.ref()
+            if parameter is not None and parameter.grad is not None:
+                pairs.append((entry, parameter.grad))
+        keep = self.keeps if what & native.DIGEST and stage != native.COLLECTIVE else 0
+        self.session.tensors.observe(stage, what | keep, pairs)
+
+    @passive
+    def ends(self, raised):
+        session = self.session
+        self.depth = max(0, self.depth - 1)
+        if self.depth > 0:
+            return
+        touched = [made for made in session.forwards.wrappers if made.arrived]
+        synchronized = [made for made in touched if made.armed]
+        if touched and not synchronized:
+            session.history.counts.unsynchronized += 1
+        of = ",".join(f"{m.number}{'?' if not m.seen else '+' if m.armed else '-'}" for m in touched)
+        session.history.token("B" + of + ("u" if self.unwrapped_arrived else "") + ("r" if self.retained else ""))
+        if raised:
+            return
+        if session.recorded():
+            parameters = session.tensors.parameters()
+            for made in synchronized:
+                self.look_at_gradients(native.REDUCED, [e for e in parameters if e.wrapper == made.number and e.index is not None])
+            if self.unwrapped_arrived:
+                # Nothing reduces these during a backward. A few values are enough to see whether they are changed before somebody does.
+                self.look_at_gradients(native.LOCAL, [e for e in parameters if e.index is None], native.SAMPLE)
+        for made in synchronized:
+            made.armed = False
+            session.record.call_ends(made.backward)
+        session.enter(native.BATCH)
+
+    @passive
+    def by_hand(self, inputs):
+        """torch.autograd.grad: no hook of a reducer fires in it."""
+        session = self.session
+        if any(session.tensors.known(tensor) is not None for tensor in inputs if isinstance(tensor, self.torch.Tensor)):
+            session.history.token("G")
+            session.site("autograd.grad")
+
+    def step_ended(self):
+        self.fresh = False

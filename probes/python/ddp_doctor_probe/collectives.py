@@ -1,0 +1,79 @@
+"""Collectives that the program calls itself."""
+from . import native, places
+from .forwards import ranks_of
+from .passive import passive
+
+POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+
+
+class Collectives:
+    def __init__(self, session):
+        self.session, self.torch = session, session.torch
+        self.under_way = False  # torch's own calls inside one are not the program's
+        self.phase_before = native.BATCH
+        self.number = 0  # of the one under way, in the call log
+        self.gradients_seen = False  # those at the first collective before this step
+        self.targets = None  # address -> which gradient or weight lies there
+
+    @passive
+    def begins(self, op, tensors, reduce, group):
+        session = self.session
+        ranks = ranks_of(self.torch, group) if group is not None else None
+        whole = ranks is None or len(ranks) == session.world_size
+        if session.backwards.depth:
+            moment = "backward"
+        elif session.forwards.inside:
+            moment = "forward"
+        elif session.backwards.fresh:
+            moment = "before-step"
+        else:
+            moment = "outside"
+        numel = sum(t.numel() for t in tensors)
+        self.phase_before = session.phase
+        session.enter(native.IN_COLLECTIVE)
+        counts = session.history.counts
+        counts.collectives += 1
+        counts.bytes += sum(t.numel() * t.element_size() for t in tensors)
+        target = ""
+        if session.recorded():
+            target = self.target_of(tensors)
+            if moment == "before-step" and not self.gradients_seen:
+                self.gradients_seen = True
+                session.backwards.look_at_gradients(native.COLLECTIVE, session.tensors.parameters())
+        session.history.token("C" + ("g" if target.startswith("gradient") else "w" if target.startswith("weight") else ""))
+        file, line, _ = places.place()
+        dtype = str(tensors[0].dtype)[len("torch."):] if tensors else ""
+        group = "" if whole else ",".join(map(str, ranks))
+        self.number = session.record.call_begins(
+            session.number, op not in POINT_TO_POINT, op, reduce, dtype, numel, group, moment, target, (file, line))
+        session.history.call({
+            "op": op, "reduce": reduce, "dtype": dtype, "numel": numel, "group": group, "moment": moment, "target": target,
+            "file": file, "line": line,
+        })
+
+    @passive
+    def ends(self):
+        self.session.record.call_ends(self.number)
+        self.session.enter(self.phase_before)
+
+    def target_of(self, tensors):
+        """Which gradient or weight is reduced, where it is one itself and not a copy."""
+        strided = self.torch.strided
+        pointer = tensors[0].data_ptr() if tensors and tensors[0].layout is strided else 0
+        if not pointer:
+            return ""
+        if self.targets is None:  # once per step: gradients may move from step to step
+            self.targets = {}
+            for entry in self.session.tensors.entries:
+                tensor = entry.ref()
+                if tensor is None:
+                    continue
+                gradient = tensor.grad if entry.kind == "parameter" else None
+                self.targets[tensor.data_ptr()] = f"weight of {entry.name}"
+                if gradient is not None and gradient.layout is strided:
+                    self.targets[gradient.data_ptr()] = f"gradient of {entry.name}"
+        return self.targets.get(pointer, "")
+
+    def step_ended(self):
+        self.gradients_seen = False
+        self.targets = None

@@ -1,0 +1,212 @@
+"""DistributedDataParallel objects, and the forwards that run through them and around them."""
+import weakref
+
+from . import graph, native, places
+from .passive import passive
+
+GRAPH_STEPS = 2  # in these first steps, and after each change of what is used, the output's graph is read
+ARGUMENTS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view", "bucket_bytes_cap")
+
+
+class Wrapper:
+    """A DistributedDataParallel object."""
+
+    def __init__(self, number, wrapper):
+        self.number = number
+        self.ref = weakref.ref(wrapper)
+        self.accumulators = {}
+        self.armed = False  # the next backward is reduced
+        self.arrived = 0  # gradients in the backward under way
+        self.seen = False  # a forward of it; inside torch.compile there is none to be seen
+        self.norm_seen = False
+        self.group = ""  # its ranks, as the call log has them
+        self.forward = self.backward = 0  # numbers of those under way, in the call log
+
+
+class Forwards:
+    def __init__(self, session):
+        self.session, self.torch = session, session.torch
+        self.wrappers = []
+        self.wrapper_of = weakref.WeakKeyDictionary()  # DistributedDataParallel -> Wrapper
+        self.owner_of = weakref.WeakKeyDictionary()  # module inside a wrapper -> Wrapper
+        self.inside = []  # wrappers whose forward is under way
+        self.around = None  # the module whose forward went around its wrapper, while it runs
+        self.called, self.called_quietly = set(), set()  # modules that ran, with and without gradients
+        self.in_output = None  # ids of parameters that an output depends on; None: not looked
+        self.look_at_graph = GRAPH_STEPS
+
+    # ---- wrappers
+
+    @passive
+    def wrapper_begins(self, module):
+        """DistributedDataParallel's constructor is about to run: our gradient hooks must come before the reducer's."""
+        session = self.session
+        session.enter(native.CONNECTING)
+        number = len(self.wrappers)
+        session.tensors.add_model(module, number, _reducer_indices(module))
+        session.tensors.describe()
+        session.site(f"wrap {number}")
+        session.fact(f"wrapper {number}", "module", type(module).__name__)
+        self.construction = session.record.call_begins(
+            session.number, False, "ddp.construct", target=f"wrapper {number}", place=places.place()[:2])
+
+    @passive
+    def wrapper_made(self, wrapper):
+        session = self.session
+        number = len(self.wrappers)
+        made = Wrapper(number, wrapper)
+        ignored = set(getattr(wrapper, "parameters_to_ignore", ()) or ())
+        if ignored:
+            session.tensors.add_model(wrapper.module, number, _reducer_indices(wrapper.module, ignored))
+        made.accumulators = session.tensors.remember_accumulators(number)
+        weakref.finalize(wrapper, made.accumulators.clear)
+        self.wrappers.append(made)
+        self.wrapper_of[wrapper] = made
+        for module in wrapper.module.modules():
+            self.owner_of[module] = made
+        subject = f"wrapper {number}"
+        session.fact(subject, "type", type(wrapper).__name__)
+        ranks = ranks_of(self.torch, wrapper.process_group)
+        made.group = "" if len(ranks) == session.world_size else ",".join(map(str, ranks))
+        session.record.call_ends(self.construction)
+        session.fact(subject, "ranks", ranks)
+        values = {name: getattr(wrapper, name, None) for name in ARGUMENTS}
+        session.fact(subject, "arguments", {name: value for name, value in values.items() if isinstance(value, (bool, int))})
+        if ignored:
+            session.fact(subject, "ignored", sorted(ignored))
+        norms = [m for m in wrapper.module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
+        made.norm_seen = not norms
+        if norms:
+            synchronized = sum(isinstance(m, self.torch.nn.SyncBatchNorm) for m in norms)
+            session.fact(subject, "batchnorm", {"modules": len(norms), "synchronized": synchronized})
+        self._write_fields(made, "construction")
+        session.enter(native.BATCH)
+
+    def write_runtime_fields(self):
+        """PyTorch's own account of each wrapper, once it has something to say; the last one stays."""
+        for made in self.wrappers:
+            self._write_fields(made, "runtime")
+
+    def _write_fields(self, made, moment):
+        wrapper = made.ref()
+        if wrapper is None:
+            return
+        fields = wrapper._get_ddp_logging_data()
+        if moment == "construction":
+            fields = dict(fields, find_unused_parameters=int(wrapper.find_unused_parameters), static_graph=int(wrapper.static_graph))
+        self.session.record.write("ddp_fields", [
+            {"moment": moment, "key": key, "value": str(value), "is_integer": isinstance(value, int), "wrapper": made.number}
+            for key, value in fields.items()
+        ])
+
+    # ---- forwards
+
+    def module_called(self, module, arguments):
+        """Any module's forward is about to run. Called very often."""
+        session = self.session
+        if session.busy or session.closed or session.backwards.depth:
+            return
+        is_wrapper = isinstance(module, self.torch.nn.parallel.DistributedDataParallel)
+        if not self.torch.is_grad_enabled():
+            if is_wrapper:
+                self.forward_begins(module)
+            else:
+                self.called_quietly.add(module)
+            return
+        self.called.add(module)
+        if self.inside and not self.inside[-1].norm_seen:
+            self.look_at_norm(self.inside[-1], module, arguments)
+        if is_wrapper:
+            if self.inside:
+                self.inside.clear()  # its last forward raised, and the program went on
+                self.forward_begins(module)
+            elif self.around is None:
+                self.forward_begins(module)
+        elif not self.inside and self.around is None and module in self.owner_of:
+            self.forward_around(module)
+
+    def module_returned(self, module, output):
+        if self.inside and isinstance(module, self.torch.nn.parallel.DistributedDataParallel):
+            self.forward_ends(output)
+        elif module is self.around:
+            self.around = None
+
+    @passive
+    def forward_begins(self, wrapper):
+        made = self.wrapper_of.get(wrapper)
+        if made is None:
+            return
+        session = self.session
+        session.enter(native.FORWARD)
+        self.inside.append(made)
+        quiet = not self.torch.is_grad_enabled()
+        made.forward = session.record.call_begins(
+            session.number, wrapper.will_sync_module_buffers(), "ddp.forward", "no_grad" if quiet else "", group=made.group,
+            target=f"wrapper {made.number}", place=places.place()[:2])
+        if quiet:
+            session.history.token(f"E{made.number}")
+            return
+        made.seen = True
+        made.armed = wrapper.require_backward_grad_sync
+        session.history.counts.through += 1
+        session.history.token(f"F{made.number}{'+' if made.armed else '-'}")
+        session.site(f"forward {made.number}")
+        if session.recorded():
+            for module in session.tensors.follow(wrapper.module, made.number, made.accumulators):
+                self.owner_of[module] = made
+            session.tensors.describe()
+
+    @passive
+    def forward_ends(self, output):
+        made = self.inside.pop() if self.inside else None
+        if made is None:
+            return
+        self.session.record.call_ends(made.forward)
+        if self.torch.is_grad_enabled() and self.look_at_graph > 0:
+            reached = set(graph.leaves(graph.tensors_in(output, self.torch)))
+            self.in_output = reached if self.in_output is None else self.in_output | reached
+        self.session.enter(native.BATCH)
+
+    @passive
+    def forward_around(self, module):
+        made = self.owner_of.get(module)
+        if not any(p.requires_grad for p in module.parameters()):
+            return
+        self.around = module
+        made.seen = True
+        self.session.history.counts.around += 1
+        self.session.history.token(f"N{made.number}")
+        self.session.site(f"forward-around {made.number}")
+
+    def look_at_norm(self, made, module, arguments):
+        """How many samples the first BatchNorm that trains has to itself."""
+        if isinstance(module, self.torch.nn.modules.batchnorm._BatchNorm) and module.training and arguments:
+            made.norm_seen = True
+            self.session.fact(f"wrapper {made.number}", "batchnorm_samples", len(arguments[0]))
+
+    def step_ended(self):
+        self.called.clear()
+        self.called_quietly.clear()
+        self.in_output = None
+        if self.look_at_graph > 0:
+            self.look_at_graph -= 1
+
+
+def _reducer_indices(module, ignored=()):
+    """id(parameter) -> its index in the reducer, the one that PyTorch's errors print: parameters that require gradients, in the order of
+    named_modules, each once."""
+    indices = {}
+    for prefix, owner in module.named_modules():
+        for name, parameter in owner._parameters.items():
+            if parameter is not None and parameter.requires_grad and f"{prefix}.{name}" not in ignored:
+                indices.setdefault(id(parameter), len(indices))
+    return indices
+
+
+def ranks_of(torch, group):
+    """The ranks of a process group, in the whole job's numbers."""
+    c10d = torch.distributed.distributed_c10d
+    if group is None or group is getattr(c10d.group, "WORLD", None):
+        return list(range(torch.distributed.get_world_size()))
+    table = c10d._world.pg_group_ranks if hasattr(c10d, "_world") else c10d._pg_group_ranks
+    return sorted(table[group]) if group in table else list(range(torch.distributed.get_world_size()))

@@ -1,0 +1,288 @@
+"""Optimizer steps: where one row of the record ends and the next begins."""
+import functools
+import gc
+import json
+import math
+import os
+import time
+import weakref
+
+from . import native, usage
+from .forwards import GRAPH_STEPS
+from .passive import passive
+
+FIELDS_STEP = 3  # by then PyTorch has its own account of the wrappers
+
+
+class Optimizer:
+    def __init__(self, number, begin):
+        self.number = number
+        self.begin = begin  # when it last stepped
+        self.groups = None  # hyper-parameters as last written
+        self.parameters = None  # ids of the objects as last written
+        self.entries = []
+        self.covered = None  # entries that its steps answer for
+        self.covered_of = 0
+
+
+class Steps:
+    def __init__(self, session):
+        self.session, self.torch = session, session.torch
+        self.optimizers = []
+        self.optimizer_of = weakref.WeakKeyDictionary()
+        self.depth = 0
+        self.scale = None
+        self.state_written = False
+        self.unused_before = None
+        self.last_examined = 0
+        self.last_row = None
+        self.began = time.perf_counter_ns()
+        self.started_ns = time.time_ns()
+
+    # ---- a step begins
+
+    def optimizer_begins(self, optimizer, arguments, keywords):
+        """Returns the arguments to go on with: the closure, where there is one, is followed by a look at its gradients."""
+        self.depth += 1
+        if self.depth > 1:
+            return None
+        closure = keywords.get("closure") or (arguments[1] if len(arguments) > 1 and callable(arguments[1]) else None)
+        self.step_begins(optimizer)
+        if closure is None:
+            self.gradients_ready(optimizer)
+            return None
+
+        @functools.wraps(closure)
+        def observed(*a, **k):
+            self.session.history.token("L")
+            result = closure(*a, **k)
+            self.gradients_ready(optimizer)
+            return result
+
+        if "closure" in keywords:
+            return arguments, dict(keywords, closure=observed)
+        return (arguments[0], observed) + tuple(arguments[2:]), keywords
+
+    @passive
+    def step_begins(self, optimizer):
+        session = self.session
+        session.enter(native.OPTIMIZER)
+        known = self.optimizer_of.get(optimizer)
+        if known is None:
+            known = self.optimizer_of[optimizer] = Optimizer(len(self.optimizers), session.history.beginning())
+            self.optimizers.append(known)
+            session.fact(f"optimizer {known.number}", "type", type(optimizer).__name__)
+        self._follow(known, optimizer)
+        session.site(f"step {known.number}")
+        if not self.state_written:
+            self._write_state()
+        if session.recorded():
+            pairs = [(e, e.ref()) for e in known.entries if e.ref() is not None]
+            session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
+
+    def _follow(self, known, optimizer):
+        """The parameters and hyper-parameters that it holds now."""
+        session, subject = self.session, f"optimizer {known.number}"
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        identities = tuple(map(id, held))
+        if identities != known.parameters:
+            known.parameters = identities
+            session.tensors.add_parameters(held, anonymous=True)
+            session.tensors.hook_trainable()
+            known.entries = [e for e in map(session.tensors.known, held) if e is not None]
+            for other in self.optimizers:
+                other.covered = None
+            session.fact(subject, "tensors", [e.id for e in known.entries])
+            session.fact(subject, "unknown", len(held) - len(known.entries))
+        groups = [
+            {key: _plain(value) for key, value in group.items() if key != "params" and _plain(value) is not None}
+            for group in optimizer.param_groups
+        ]
+        if groups != known.groups:
+            known.groups = groups
+            session.fact(subject, "groups", groups)
+
+    def _write_state(self):
+        """Weights and buffers as training begins: step 0."""
+        session = self.session
+        self.state_written = True
+        session.tensors.describe()
+        session.record.swap()  # what was seen of step 1 so far must not go into step 0's row
+        for kind, stage in (("parameter", native.WEIGHT), ("buffer", native.BUFFER)):
+            pairs = [(e, e.live()) for e in session.tensors.entries if e.kind == kind and e.live() is not None]
+            session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs)
+        session.record.step({"step": 0, "started_ns": self.started_ns})
+        session.record.swap()
+
+    @passive
+    def gradients_ready(self, optimizer):
+        known = self.optimizer_of.get(optimizer)
+        if known is not None and self.session.recorded():
+            self.session.backwards.look_at_gradients(native.GRADIENT, self._covered(known))
+
+    # ---- a step ends
+
+    def optimizer_ends(self, optimizer):
+        self.depth = max(0, self.depth - 1)
+        if self.depth == 0:
+            self.step_ends(optimizer, False)
+
+    @passive
+    def step_ends(self, optimizer, skipped):
+        known = self.optimizer_of.get(optimizer)
+        if known is None:
+            return
+        session = self.session
+        now = time.perf_counter_ns()
+        probe_ns = session.probe_ns
+        session.enter(native.RECORDING)
+        covered = self._covered(known)
+        row = dict(
+            self._row(known), step=session.number, skipped=skipped, examined=session.recorded() and bool(covered),
+            duration_ns=max(0, now - self.began - probe_ns),
+        )
+        if row["examined"]:
+            self._look_after(known, covered, row)
+        row["probe_ns"] = probe_ns + time.perf_counter_ns() - now
+        session.record.step(row)
+        self.last_row = row
+        self._close(known, covered)
+        if session.number == FIELDS_STEP + 1:
+            session.forwards.write_runtime_fields()
+        session.enter(native.BATCH)
+        self.began = time.perf_counter_ns()
+        self.started_ns = time.time_ns()
+        # What this function took is neither the program's time nor the next step's examination.
+        session.probe_ns = -(time.perf_counter_ns() - now)
+
+    def _row(self, known):
+        history = self.session.history
+        counts, before = history.counts, known.begin.counts
+        row = {
+            "started_ns": self.started_ns, "backwards": counts.backwards - before.backwards,
+            "unsynchronized_backwards": counts.unsynchronized - before.unsynchronized,
+            "forwards_through_wrapper": counts.through - before.through, "forwards_around_wrapper": counts.around - before.around,
+            "collectives": counts.collectives - before.collectives, "collective_bytes": counts.bytes - before.bytes,
+            "optimizer": known.number, "scale": self.scale, "trace": history.trace(known.begin),
+            "calls": history.calls.since(known.begin.calls),
+        }
+        if history.losses:
+            row["loss"] = _number(sum(history.losses) / len(history.losses))
+        return row
+
+    def _look_after(self, known, covered, row):
+        session = self.session
+        row["usages"] = usage.rows(session, known, covered)
+        unused = [r[0] for r in row["usages"] if not r[1]]
+        if unused != self.unused_before:
+            if self.unused_before is not None:
+                session.forwards.look_at_graph = GRAPH_STEPS
+            self.unused_before = unused
+        pairs = [(e, e.ref()) for e in covered if e.ref() is not None]
+        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, pairs)
+        session.tensors.observe_buffers()
+        self.last_examined = session.number
+        if session.number == session.wanted:
+            self._leave_values(covered)
+
+    def _leave_values(self, covered):
+        """The watcher saw that replicas differ, and asks for the values of the parameters concerned."""
+        session = self.session
+        with open(os.path.join(session.folder, "values.json"), encoding="utf-8") as request:
+            request = json.load(request)
+        names, room, pairs = set(request["parameters"]), request["elements"], []
+        for entry in covered:
+            parameter = entry.ref()
+            if entry.name in names and parameter is not None and entry.numel <= room:
+                room -= entry.numel
+                pairs.append((entry, parameter))
+        if request["step"] == session.number:
+            session.tensors.observe(native.WEIGHT, native.KEEP_WANTED, pairs)
+
+    def _close(self, known, covered):
+        session = self.session
+        session.history.token(f"S{known.number}")
+        for entry in covered:
+            entry.arrivals_at_step = entry.arrivals
+        known.begin = session.history.now()
+        session.history.step_ended(self.optimizers)
+        session.forwards.step_ended()
+        session.backwards.step_ended()
+        session.collectives.step_ended()
+        self.scale = None
+        session.number += 1
+        session.wanted = session.record.wanted_step()
+
+    def _covered(self, known):
+        """The optimizer's parameters, and those beside them (in its wrappers) that no optimizer holds."""
+        entries = self.session.tensors.entries
+        if known.covered is None or known.covered_of != len(entries):
+            known.covered_of = len(entries)
+            held = {e.id for e in known.entries}
+            wrappers = {e.wrapper for e in known.entries}
+            elsewhere, alone = self._held_by_others(held)
+            known.covered = [
+                e for e in entries
+                if e.kind == "parameter" and (e.id in held or ((alone or e.wrapper in wrappers) and e.id not in elsewhere))
+            ]
+        return known.covered
+
+    def _held_by_others(self, held):
+        """ids of entries that optimizers hold, or held, beside the one that holds `held`, stepped or not; and whether there is none."""
+        elsewhere = {e.id for other in self.optimizers for e in other.entries}
+        for thing in gc.get_objects():
+            if issubclass(type(thing), self.torch.optim.Optimizer) and "param_groups" in vars(thing):
+                entries = (self.session.tensors.known(p) for group in thing.param_groups for p in group["params"])
+                elsewhere |= {e.id for e in entries if e is not None}
+        elsewhere -= held
+        return elsewhere, not elsewhere
+
+    def last_look(self):
+        """The final weights, if the last step was not examined."""
+        session = self.session
+        last = session.number - 1
+        if self.last_examined >= last or self.last_row is None:
+            return
+        pairs = [(e, e.ref()) for e in session.tensors.parameters() if e.trainable and e.ref() is not None]
+        if not pairs:
+            return
+        session.record.forget()
+        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP_LAST, pairs)
+        session.tensors.observe_buffers()
+        session.record.step(dict(self.last_row, examined=True))
+        self.last_examined = last
+
+    # ---- GradScaler
+
+    @passive
+    def scaler_steps(self, scaler):
+        scale = getattr(scaler, "_scale", None)
+        if getattr(scaler, "_enabled", True) and scale is not None:
+            self.session.site("scaler")
+            if scale.device.type == "cpu" or self.session.recorded():  # no waiting for a GPU in between
+                self.scale = float(scale.detach())
+
+    def scaler_stepped(self, scaler, optimizer, number_before):
+        """A scaler that found infinite gradients leaves the optimizer's step out: a step all the same, on every rank."""
+        if self.session.number == number_before and getattr(scaler, "_enabled", True):
+            self.step_begins(optimizer)
+            self.gradients_ready(optimizer)
+            self.step_ends(optimizer, True)
+
+
+def _plain(value):
+    """A hyper-parameter as JSON can hold it; None for what is none."""
+    if isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "numel") and value.numel() == 1 and value.device.type == "cpu":
+        return _number(float(value))
+    return None
+
+
+def _number(value):
+    """JSON knows neither NaN nor infinity."""
+    return value if math.isfinite(value) else str(value)

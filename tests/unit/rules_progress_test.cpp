@@ -1,0 +1,316 @@
+// The rules about ranks that wait for each other (DDP111, DDP501, DDP502, DDP503, DDP505): a run on
+// which each fires, and runs that come near to it. DDP504 is in rules_test.cpp.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/run_builder.h"
+
+namespace ddp_doctor {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Two ranks or more that trained `steps` steps, with their call logs, and never came to an end.
+class Hang {
+ public:
+  explicit Hang(int world_size = 2, int steps = 3, bool wrapped = true)
+      : run_(world_size, {"body.weight", "head.weight"}, steps), steps_(steps) {
+    if (wrapped) run_.wrapper({{"find_unused_parameters", "0"}});
+    for (int rank = 0; rank < world_size; ++rank) {
+      run_.record(rank).events.clear();
+      RankExit exit;
+      exit.rank = rank;
+      exit.kind = RankExit::Kind::kTimedOut;
+      exit.step = steps + 1;
+      exit.phase = "collective";
+      run_.info().exits.push_back(exit);
+      for (int step = 1; wrapped && step <= steps; ++step) train(rank, step);
+    }
+  }
+
+  // Returns the call, to be changed.
+  LoggedCall& call(int rank, const std::string& op, int line, int step = 0) {
+    auto& calls = run_.record(rank).calls;
+    LoggedCall call;
+    call.number = static_cast<std::int64_t>(calls.size()) + 1;
+    call.position = op == "data.end" ? 0 : ++positions_[rank];
+    call.step = step == 0 ? steps_ + 1 : step;
+    call.begin_ns = call.end_ns = call.number;
+    call.op = op;
+    call.file = "train.py";
+    call.line = line;
+    if (op.starts_with("ddp.")) call.target = "wrapper 0";
+    calls.push_back(call);
+    return calls.back();
+  }
+  LoggedCall& waits(int rank, const std::string& op, int line) {
+    LoggedCall& waiting = call(rank, op, line);
+    waiting.end_ns = 0;
+    return waiting;
+  }
+  void train(int rank, int step) { call(rank, "ddp.backward", 10, step); }
+  void evaluate(int rank, int line) {
+    LoggedCall& forward = call(rank, "ddp.forward", line);
+    forward.reduce = "no_grad";
+  }
+  void reduce(int rank, const std::string& name, std::int64_t numel, bool returns = true) {
+    LoggedCall& reduction = call(rank, "all_reduce", 30);
+    reduction.moment = "before-step";
+    reduction.dtype = "float32";
+    reduction.numel = numel;
+    if (!name.empty()) reduction.target = "gradient of " + name;
+    if (!returns) reduction.end_ns = 0;
+  }
+  void ends(int rank) {
+    run_.record(rank).events.push_back({steps_, 1, "end", "finished", ""});
+    exit(rank).kind = RankExit::Kind::kExited;
+  }
+  RankExit& exit(int rank) { return run_.info().exits.at(static_cast<std::size_t>(rank)); }
+  RunBuilder& run() { return run_; }
+  std::vector<Finding> findings() { return diagnose(run_.build()).findings; }
+
+ private:
+  RunBuilder run_;
+  int steps_;
+  std::map<int, std::int64_t> positions_;
+};
+
+// ---- DDP503
+
+TEST(UnevenInputs, NamesTheRankWhoseLoaderIsExhausted) {
+  Hang hang;
+  hang.waits(0, "ddp.backward", 10);
+  hang.call(1, "data.end", 8);
+  hang.waits(1, "barrier", 20);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP503"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_EQ(findings[0].first_step, 4);
+  EXPECT_EQ(findings[0].where->line, 8);
+  EXPECT_THAT(findings[0].message, AllOf(HasSubstr("barrier at train.py:20"),
+                                         HasSubstr("rank 0 waits in the backward")));
+}
+
+TEST(UnevenInputs, NamesTheRankThatCameToItsEndAndTookItsPeerDown) {
+  Hang hang;
+  hang.waits(0, "ddp.backward", 10);
+  hang.ends(1);
+  hang.run().raise(0, 4, "Connection closed by peer [127.0.0.1]:1");
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP503"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP504"));
+}
+
+TEST(UnevenInputs, IsSeenInAnEvaluationToo) {
+  Hang hang;
+  for (int rank : {0, 1}) hang.evaluate(rank, 40);
+  hang.evaluate(0, 40);
+  hang.waits(1, "all_reduce", 50);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP503"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+}
+
+TEST(UnevenInputs, NamesWhoLeftItsLoopWithoutALoader) {
+  Hang hang;
+  hang.waits(0, "ddp.backward", 10);
+  hang.waits(1, "barrier", 20);
+  EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP503"));
+}
+
+// ---- DDP505
+
+TEST(RankLocalCollective, NamesTheRankThatEvaluatesAlone) {
+  Hang hang;
+  hang.evaluate(0, 40);  // a small broadcast does not wait
+  hang.waits(0, "barrier", 20);
+  hang.waits(1, "barrier", 20);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP505"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+  EXPECT_EQ(findings[0].where->line, 40);
+  EXPECT_THAT(findings[0].prescription.text, HasSubstr("model.module(x)"));
+}
+
+TEST(RankLocalCollective, NamesRankZerosOwnReduction) {
+  Hang hang;
+  hang.waits(0, "all_reduce", 25);
+  hang.waits(1, "ddp.backward", 10);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP505"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+}
+
+TEST(RankLocalCollective, NamesWhoReducesWhileTheOthersAreAtABarrier) {
+  Hang hang(3);
+  for (int rank : {0, 1, 2})
+    hang.waits(rank, rank == 1 ? "all_reduce" : "barrier", rank == 1 ? 25 : 20);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP505"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+}
+
+TEST(RankLocalCollective, NamesABarrierThatTheOthersNeverReach) {
+  Hang hang;
+  hang.waits(0, "barrier", 25);
+  hang.ends(1);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP505"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+}
+
+// ---- DDP502
+
+TEST(CollectiveMismatch, IsFoundWhereRanksReduceDifferentNumbersOfThings) {
+  Hang hang;
+  for (int rank : {0, 1}) hang.call(rank, "all_reduce", 25);
+  hang.waits(0, "all_reduce", 25);
+  hang.waits(1, "ddp.backward", 10);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(findings[0].evidence["parted_in"]["0"], "all_reduce at train.py:25");
+}
+
+TEST(CollectiveMismatch, IsFoundWhereSizesDiffer) {
+  Hang hang;
+  hang.waits(0, "all_reduce", 25).numel = 4;
+  hang.waits(1, "all_reduce", 25).numel = 6;
+  EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP502"));
+}
+
+TEST(CollectiveMismatch, IsFoundWhereRanksWaitInDifferentGroups) {
+  Hang hang(2, 1, false);
+  hang.run().info().world_size = 2;
+  auto& first = hang.waits(0, "all_reduce", 25);
+  first.group = "0,1";
+  auto& second = hang.waits(1, "all_reduce", 26);
+  second.group = "";
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
+  EXPECT_THAT(findings[0].message, HasSubstr("different groups"));
+}
+
+TEST(CollectiveMismatch, ExplainsGloosComplaintAboutSizes) {
+  Hang hang;
+  hang.waits(0, "all_reduce", 25).numel = 4;
+  hang.waits(1, "all_reduce", 25).numel = 6;
+  hang.run().raise(1, 4, "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 24 vs 16", 1);
+  hang.run().raise(0, 4, "Connection closed by peer", 2);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP504"));
+}
+
+// ---- DDP501
+
+TEST(StalledRank, IsTheOneThatIsInNoCollective) {
+  Hang hang;
+  hang.waits(0, "ddp.backward", 10);
+  hang.exit(1).phase = "batch";
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP501"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_EQ(findings[0].certainty, Certainty::kCertain);
+  EXPECT_THAT(findings[0].message,
+              AllOf(HasSubstr("Rank 1"), HasSubstr("between steps"), HasSubstr("rank 0 waits")));
+}
+
+TEST(StalledRank, IsGuessedFromSilenceWithoutLogs) {
+  Hang hang(2, 3, false);
+  hang.exit(1).phase = "forward";
+  hang.run().raise(0, 4, "Timed out waiting 3000ms for recv operation to complete");
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP501"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_EQ(findings[0].certainty, Certainty::kLikely);
+  EXPECT_THAT(findings[0].message, HasSubstr("Rank 1 made no progress in step 4, while rank 0 waited"));
+}
+
+// ---- DDP111
+
+TEST(RankDependentManualSync, NamesWhatARankLeftOut) {
+  Hang hang(2, 3, false);
+  for (int rank : {0, 1}) hang.reduce(rank, "body.weight", 4);
+  hang.reduce(0, "head.weight", 6, false);
+  hang.waits(1, "barrier", 40);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP111"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  ASSERT_EQ(findings[0].parameters.size(), 1U);
+  EXPECT_EQ(findings[0].parameters[0].name, "head.weight");
+  EXPECT_EQ(findings[0].where->line, 30);
+}
+
+TEST(RankDependentManualSync, IsFoundInFlatCopiesOfDifferentSizes) {
+  Hang hang(2, 3, false);
+  hang.reduce(0, "", 10, false);
+  hang.reduce(1, "", 4, false);
+  EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP111"));
+}
+
+TEST(RankDependentManualSync, IsFoundInAStepThatEveryoneCameThrough) {
+  RunBuilder run(2, {"body.weight", "head.weight"}, 3);
+  const Collective both = {
+      "all_reduce", "sum", "float32", 1, "", "before-step", "gradient of body.weight",
+      "train.py",   30,    1};
+  Collective one = both;
+  one.target = "gradient of head.weight";
+  run.call(both);
+  run.step(0, 2).calls.push_back(one);
+  run.differ(0, 1, Stage::kGradient, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP111"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_EQ(findings[0].first_step, 2);
+}
+
+TEST(RankDependentManualSync, LeavesLossesAlone) {
+  RunBuilder run(2, {"body.weight", "head.weight"}, 3);
+  run.wrapper({{"find_unused_parameters", "0"}});
+  run.step(0, 2).calls.push_back(
+      {"reduce", "sum", "float32", 1, "", "before-step", "", "train.py", 30, 1});
+  EXPECT_THAT(codes_of(diagnose(run.build()).findings), IsEmpty());
+}
+
+// ---- none of them
+
+TEST(Divergence, IsNoneOfARunThatCameToItsEnd) {
+  Hang hang;
+  hang.call(0, "barrier", 20);
+  for (int rank : {0, 1}) hang.ends(rank);
+  EXPECT_THAT(codes_of(hang.findings()), IsEmpty());
+}
+
+TEST(Divergence, IsNotBlamedWhereARankFellByItself) {
+  Hang hang;
+  hang.waits(0, "ddp.backward", 10);
+  hang.run().raise(1, 4, "ValueError: the data is damaged", 1);
+  hang.run().raise(0, 4, "Connection closed by peer", 2);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+}
+
+TEST(Divergence, IsNotGuessedBeyondWhatTheLogsHold) {
+  Hang hang;
+  hang.waits(0, "ddp.backward", 10);
+  hang.waits(1, "ddp.backward", 10);
+  for (int rank : {0, 1}) {
+    auto& calls = hang.run().record(rank).calls;
+    // Rank 1's positions are one behind, since before its log begins.
+    for (auto& call : calls) {
+      call.number += 5000;
+      call.position += rank == 0 ? 5000 : 4999;
+    }
+  }
+  for (const auto& finding : hang.findings()) EXPECT_NE(finding.rule, "DDP502") << finding.message;
+}
+
+}  // namespace
+}  // namespace ddp_doctor
