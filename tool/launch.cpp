@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include "lib/error.h"
 #include "lib/record/progress.h"
@@ -43,6 +44,9 @@ constexpr auto kGraceOfLaunchers = seconds(15);
 // From the end of the program to the end of its process. Interpreters take seconds to clean up;
 // torch 1.13 can hang there.
 constexpr auto kSlowEnd = seconds(10);
+// A signal handler in C writes a stack.
+constexpr auto kStackPatience = milliseconds(300);
+constexpr int kStackSignalBelowMax = 3;  // native.py
 
 std::int64_t wall_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -149,7 +153,10 @@ class Run {
     // Whoever still moves goes on: without a synchronization to wait in, it may get to the end.
     const auto grace = launcher_ ? kGraceOfLaunchers : kGrace;
     if (fell_at_ && now - std::max(*fell_at_, moved_at_) > grace) end_all(RankExit::Kind::kStopped);
-    if (now - moved_at_ > launch_.stall_timeout) end_all(RankExit::Kind::kTimedOut);
+    if (now - moved_at_ > launch_.stall_timeout) {
+      ask_for_stacks();
+      end_all(RankExit::Kind::kTimedOut);
+    }
   }
 
   // Something is to be waited for.
@@ -212,6 +219,20 @@ class Run {
 
  private:
   void start(Child& child);
+
+  // Ranks with the Python probe write where they are (faulthandler), and need a moment for it.
+  void ask_for_stacks() {
+    for (auto& child : children_) {
+      if (child->pid != 0 && child->program.rank &&
+          fs::exists(stack_file(launch_.folder, *child->program.rank)))
+        kill(child->pid, SIGRTMAX - kStackSignalBelowMax);
+    }
+    for (auto& [rank, stranger] : strangers_) {
+      if (!stranger->over && fs::exists(stack_file(launch_.folder, rank)))
+        kill(stranger->pid, SIGRTMAX - kStackSignalBelowMax);
+    }
+    std::this_thread::sleep_for(kStackPatience);
+  }
 
   void listen() {
     std::vector<pollfd> readers;

@@ -18,6 +18,7 @@ struct Relation {
 constexpr Relation kRelations[] = {
     // Ranks that do not have the same model have nothing else in common.
     {"DDP306", "DDP102"},
+    {"DDP306", "DDP104"},
     {"DDP306", "DDP202"},
     {"DDP306", "DDP301"},
     {"DDP306", "DDP302"},
@@ -64,6 +65,8 @@ constexpr Relation kRelations[] = {
     {"DDP403", "DDP304"},
     {"DDP304", "DDP301"},
     {"DDP305", "DDP301"},
+    {"DDP307", "DDP201"},
+    {"DDP307", "DDP208"},
     // The reducer is told twice.
     {"DDP205", "DDP204"},
     {"DDP205", "DDP504", "marked-twice"},
@@ -84,6 +87,9 @@ constexpr Relation kRelations[] = {
     {"DDP201", "DDP203"},
     {"DDP201", "DDP301"},
     {"DDP201", "DDP504", "unfinished-reduction"},
+    {"DDP203", "DDP102"},
+    {"DDP203", "DDP104"},
+    {"DDP203", "DDP301"},
     {"DDP206", "DDP102"},
     {"DDP206", "DDP203"},
     {"DDP206", "DDP301"},
@@ -131,7 +137,7 @@ std::vector<Finding> nest_consequences(std::vector<Finding> findings) {
     if (a.severity != b.severity) return a.severity > b.severity;
     return a.rule < b.rule;
   });
-  for (auto& effect : effects) {
+  for (const auto& effect : effects) {
     auto cause = std::find_if(roots.begin(), roots.end(),
                               [&](const Finding& root) { return explains(root, effect); });
     if (cause == roots.end()) {
@@ -143,9 +149,9 @@ std::vector<Finding> nest_consequences(std::vector<Finding> findings) {
       });
     }
     if (cause != roots.end()) {
-      cause->consequences.push_back(std::move(effect));
+      cause->consequences.push_back(effect);
     } else {
-      roots.push_back(std::move(effect));
+      roots.push_back(effect);
     }
   }
   return roots;

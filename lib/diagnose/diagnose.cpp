@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/diagnose/causes.h"
+#include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
@@ -30,8 +31,11 @@ Verdict ask_each(const Rule& rule, const std::vector<Timeline>& parts) {
       continue;
     }
     decided = true;
-    for (auto& finding : std::get<std::vector<Finding>>(verdict))
+    for (auto& finding : std::get<std::vector<Finding>>(verdict)) {
+      // "All" of a part are not all of the run.
+      if (finding.parameters.empty()) finding.parameters = parameters_of(part, part.trainable());
       findings.push_back(std::move(finding));
+    }
   }
   if (!decided && undecidable) return *undecidable;
   return findings;

@@ -43,8 +43,9 @@ std::optional<Divergence> divergence_of(const Timeline& timeline);
 // place. Message and prescription are the rule's.
 Finding finding_of(const Rule& rule, const Timeline& timeline, const Divergence& divergence);
 
-// "all_reduce of 40 x float32 at train.py:30", "the backward of wrapper 0 at train.py:31"
-std::string name_of(const LoggedCall& call);
+// Adds where each rank was when it was ended, where that is known.
+Finding with_stacks(const Timeline& timeline, Finding finding);
+
 // What those who are not the culprits wait in: "rank 0 waits in ..."
 std::string waiting_in(const Divergence& divergence);
 

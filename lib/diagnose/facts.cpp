@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace ddp_doctor {
@@ -135,6 +136,13 @@ std::optional<Where> where(const Timeline& timeline, const std::string& what) {
   const Site* site = timeline.site(what);
   if (site == nullptr || site->file.empty()) return {};
   return Where{site->file, site->line, site->via};
+}
+
+std::string model_of(const Timeline& timeline) {
+  const Fact* name = timeline.wrapper
+                         ? timeline.fact(0, fmt::format("wrapper {}", *timeline.wrapper), "module")
+                         : nullptr;
+  return name == nullptr ? "model" : nlohmann::json::parse(name->value).get<std::string>();
 }
 
 FindingParameter parameter_of(const Timeline& timeline, int tensor) {

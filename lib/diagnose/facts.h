@@ -46,6 +46,9 @@ std::optional<int> parameter_at(const Timeline& timeline, int ddp_index);
 // The user's line where `what` (record.h, Site) first happened.
 std::optional<Where> where(const Timeline& timeline, const std::string& what);
 
+// The class of the wrapped module, or "model" where it is not known.
+std::string model_of(const Timeline& timeline);
+
 FindingParameter parameter_of(const Timeline& timeline, int tensor);
 template <class Ids>
 std::vector<FindingParameter> parameters_of(const Timeline& timeline, const Ids& tensors) {

@@ -25,7 +25,7 @@ struct LoggedCall {
   std::int64_t numel = 0;
   int line = 0;
   // "all_reduce", ... as in torch.distributed; "ddp.construct", "ddp.forward", "ddp.backward" of a
-  // wrapper; "data.end": a data loader was exhausted.
+  // wrapper; "data.begin", "data.end": a pass of a data loader.
   std::string op;
   std::string reduce;  // "sum", ... where it has one; of a ddp.forward "no_grad" where that holds
   std::string dtype;

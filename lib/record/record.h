@@ -47,8 +47,10 @@ enum class Stage : int {
   kReducedGradient = 4,     // after the last synchronizing backward
   kCollectiveGradient = 5,  // before the first hand-written collective of the step
   kWeightBefore = 6,        // before optimizer.step()
+  kAccumulated = 7,         // after the last backward under no_sync
+  kBeforeBackward = 8,      // before the backward that followed it
 };
-inline constexpr int kStages = 7;
+inline constexpr int kStages = 9;
 
 struct Observation {
   int tensor = 0;

@@ -145,6 +145,8 @@ fs::path progress_file(const fs::path& folder, int rank) {
 
 fs::path calls_file(const fs::path& folder, int rank) { return folder / rank_name(rank, "calls"); }
 
+fs::path stack_file(const fs::path& folder, int rank) { return folder / rank_name(rank, "stack"); }
+
 // The statements are prepared once: a step of a large model runs some of them thousands of times.
 struct RecordWriter::Database {
   Database(const fs::path& folder, const RecordHeader& header)

@@ -41,5 +41,6 @@ class RecordWriter {
 std::filesystem::path record_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path progress_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path calls_file(const std::filesystem::path& folder, int rank);
+std::filesystem::path stack_file(const std::filesystem::path& folder, int rank);
 
 }  // namespace ddp_doctor

@@ -10,7 +10,6 @@
 #include "lib/error.h"
 #include "lib/record/writer.h"
 #include "lib/timeline/drift.h"
-#include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
 namespace {
@@ -131,71 +130,6 @@ std::optional<int> rank_of(const fs::path& file) {
 
 }  // namespace
 
-bool TimelineStep::complete() const {
-  return std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
-}
-
-bool TimelineStep::examined() const {
-  return std::none_of(ranks.begin(), ranks.end(),
-                      [](const auto* rank) { return rank == nullptr || !rank->examined; });
-}
-
-void TimelineStep::set(int rank, const StepRecord* record, std::size_t tensors) {
-  const auto index = static_cast<std::size_t>(rank);
-  slots_.resize(ranks.size());
-  ranks[index] = record;
-  slots_[index].resize(tensors);
-  const auto known = [&](int tensor) {
-    return tensor >= 0 && static_cast<std::size_t>(tensor) < tensors;
-  };
-  for (const auto& observation : record->observations) {
-    if (!known(observation.tensor)) continue;
-    slots_[index][static_cast<std::size_t>(observation.tensor)]
-        .by_stage[static_cast<int>(observation.stage)] = &observation;
-  }
-  for (const auto& sample : record->samples) {
-    if (!known(sample.tensor)) continue;
-    slots_[index][static_cast<std::size_t>(sample.tensor)]
-        .sample_by_stage[static_cast<int>(sample.stage)] = &sample;
-  }
-  for (const auto& usage : record->usages) {
-    if (known(usage.tensor)) slots_[index][static_cast<std::size_t>(usage.tensor)].usage = &usage;
-  }
-}
-
-const TimelineStep::Slots* TimelineStep::slots(int rank, int tensor) const {
-  const auto index = static_cast<std::size_t>(rank);
-  if (index >= slots_.size() || static_cast<std::size_t>(tensor) >= slots_[index].size())
-    return nullptr;
-  return &slots_[index][static_cast<std::size_t>(tensor)];
-}
-
-const Observation* TimelineStep::find(int rank, int tensor, Stage stage) const {
-  const auto* found = slots(rank, tensor);
-  return found == nullptr ? nullptr : found->by_stage[static_cast<int>(stage)];
-}
-
-const Sample* TimelineStep::sample(int rank, int tensor, Stage stage) const {
-  const auto* found = slots(rank, tensor);
-  return found == nullptr ? nullptr : found->sample_by_stage[static_cast<int>(stage)];
-}
-
-const Usage* TimelineStep::usage(int rank, int tensor) const {
-  const auto* found = slots(rank, tensor);
-  return found == nullptr ? nullptr : found->usage;
-}
-
-std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage) const {
-  std::map<std::array<std::uint8_t, 16>, std::vector<int>> by_bits;
-  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
-    if (const auto* seen = find(rank, tensor, stage)) by_bits[seen->digest.bits].push_back(rank);
-  }
-  std::vector<std::vector<int>> groups;
-  for (auto& [bits, members] : by_bits) groups.push_back(std::move(members));
-  std::sort(groups.begin(), groups.end());
-  return groups;
-}
-
 Timeline::Timeline() = default;
 Timeline::Timeline(Timeline&&) noexcept = default;
 Timeline& Timeline::operator=(Timeline&&) noexcept = default;
@@ -304,6 +238,10 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
             : refusals.front());
   }
   Timeline timeline = merge(std::move(run), std::move(records));
+  for (int rank = 0; rank < timeline.run.world_size; ++rank) {
+    auto stack = read_stack(stack_file(folder, rank));
+    if (!stack.empty()) timeline.stacks[rank] = std::move(stack);
+  }
   for (auto& refusal : refusals) timeline.notes.push_back(std::move(refusal));
 
   const bool all = static_cast<int>(readers.size()) == timeline.run.world_size;
@@ -352,65 +290,6 @@ void Timeline::adopt_tensors(int rank, RankRecord& record) {
     for (auto& usage : step.usages) rename(usage.tensor);
     for (auto& sample : step.samples) rename(sample.tensor);
   }
-}
-
-namespace {
-
-// How often each thing happened to `wrapper` in a step, from its trace (docs/record.md).
-void count_for(int wrapper, StepRecord& step) {
-  const std::string own = std::to_string(wrapper);
-  step.forwards_through_wrapper = step.forwards_around_wrapper = 0;
-  step.backwards = step.unsynchronized_backwards = 0;
-  for (const auto& [action, count] : actions_of(step.trace)) {
-    if (action == "F" + own + "+" || action == "F" + own + "-")
-      step.forwards_through_wrapper += count;
-    if (action == "N" + own) step.forwards_around_wrapper += count;
-    if (const auto how = backward_of(action, wrapper)) {
-      step.backwards += count;
-      if (!*how) step.unsynchronized_backwards += count;
-    }
-  }
-}
-
-}  // namespace
-
-std::vector<Timeline> Timeline::parts() const {
-  std::set<std::optional<int>> owners;
-  for (const auto& tensor : tensors) {
-    if (tensor.kind == "parameter" && tensor.trainable) owners.insert(tensor.wrapper);
-  }
-  std::vector<Timeline> parts;
-  if (owners.size() < 2) return parts;
-  for (const auto& owner : owners) {
-    const auto mine = [&](int id) {
-      return id >= 0 && tensors[static_cast<std::size_t>(id)].wrapper == owner;
-    };
-    std::vector<RankRecord> records;
-    for (const auto& [rank, whole] : records_) {
-      RankRecord record = *whole;
-      record.tensors = tensors;  // the observations have these ids already
-      for (auto& tensor : record.tensors) tensor.trainable = tensor.trainable && mine(tensor.id);
-      std::erase_if(record.ddp_fields, [&](const auto& field) { return field.wrapper != owner; });
-      std::erase_if(record.steps, [&](const StepRecord& step) {
-        return step.examined && step.step > 0 &&
-               std::none_of(step.usages.begin(), step.usages.end(),
-                            [&](const Usage& usage) { return mine(usage.tensor); });
-      });
-      if (owner) {
-        for (auto& step : record.steps) count_for(*owner, step);
-      }
-      records.push_back(std::move(record));
-    }
-    parts.push_back(merge(run, std::move(records)));
-    parts.back().wrapper = owner;
-    if (!owner) parts.back().wrapper.reset();
-    // A part has no values of its own: what was measured on the whole holds for it too.
-    for (auto& step : parts.back().steps) {
-      const auto* known = this->step(step.number);
-      if (known != nullptr) step.weight_drift = known->weight_drift;
-    }
-  }
-  return parts;
 }
 
 const Site* Timeline::site(const std::string& what) const {

@@ -11,6 +11,7 @@
 
 #include "lib/record/reader.h"
 #include "lib/record/run_info.h"
+#include "lib/timeline/stack.h"
 
 namespace ddp_doctor {
 
@@ -91,6 +92,9 @@ class Timeline {
   // counts only what concerns it, and takes no parameter of another part for trainable. Empty if
   // there is but one.
   std::vector<Timeline> parts() const;
+
+  // By rank: where its main thread was, innermost first, when it was ended because nothing moved.
+  std::map<int, std::vector<Frame>> stacks;
 
   const RankRecord* record(int rank) const;  // null if that rank left none
   const TimelineStep* step(std::int64_t number) const;

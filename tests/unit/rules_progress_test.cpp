@@ -37,7 +37,7 @@ class Hang {
     auto& calls = run_.record(rank).calls;
     LoggedCall call;
     call.number = static_cast<std::int64_t>(calls.size()) + 1;
-    call.position = op == "data.end" ? 0 : ++positions_[rank];
+    call.position = op.starts_with("data.") ? 0 : ++positions_[rank];
     call.step = step == 0 ? steps_ + 1 : step;
     call.begin_ns = call.end_ns = call.number;
     call.op = op;
@@ -83,6 +83,8 @@ class Hang {
 
 TEST(UnevenInputs, NamesTheRankWhoseLoaderIsExhausted) {
   Hang hang;
+  for (int rank : {0, 1}) hang.call(rank, "data.begin", 8);
+  for (int rank : {0, 1}) hang.train(rank, 4);
   hang.waits(0, "ddp.backward", 10);
   hang.call(1, "data.end", 8);
   hang.waits(1, "barrier", 20);
@@ -114,6 +116,23 @@ TEST(UnevenInputs, IsSeenInAnEvaluationToo) {
   const auto findings = hang.findings();
   ASSERT_THAT(codes_of(findings), ElementsAre("DDP503"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+}
+
+TEST(UnevenInputs, TakesOnlyALoaderThatTheOthersAreStillIn) {
+  Hang hang;
+  for (int rank : {0, 1}) {
+    hang.call(rank, "data.begin", 8);
+    hang.call(rank, "data.end", 8);  // the training's, at the same place on both
+    hang.call(rank, "data.begin", 40);
+    hang.call(rank, "all_reduce", 41);
+  }
+  hang.call(0, "data.end", 40);
+  hang.waits(0, "barrier", 50);
+  hang.waits(1, "all_reduce", 41);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP503"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+  EXPECT_EQ(findings[0].where->line, 40);
 }
 
 TEST(UnevenInputs, NamesWhoLeftItsLoopWithoutALoader) {
@@ -229,7 +248,8 @@ TEST(StalledRank, IsGuessedFromSilenceWithoutLogs) {
   ASSERT_THAT(codes_of(findings), ElementsAre("DDP501"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
   EXPECT_EQ(findings[0].certainty, Certainty::kLikely);
-  EXPECT_THAT(findings[0].message, HasSubstr("Rank 1 made no progress in step 4, while rank 0 waited"));
+  EXPECT_THAT(findings[0].message,
+              HasSubstr("Rank 1 made no progress in step 4, while rank 0 waited"));
 }
 
 // ---- DDP111

@@ -56,8 +56,8 @@ Verdict check(const Timeline& timeline) {
   finding.message = fmt::format(
       "In {} of {} the loss did not go through the DistributedDataParallel wrapper's forward, so "
       "no gradient was "
-      "reduced: each rank trains its own model, without an error from PyTorch.",
-      bypassed, count_of(steps.size(), "step"));
+      "reduced: each rank trains its own {}, without an error from PyTorch.",
+      bypassed, count_of(steps.size(), "step"), model_of(timeline));
   finding.prescription = {
       "Compute the loss from the wrapper's forward: ddp(x) instead of ddp.module(x), and move what "
       "other methods of the module compute into its forward.",

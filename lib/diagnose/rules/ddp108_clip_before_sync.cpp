@@ -15,17 +15,20 @@ namespace {
 
 constexpr double kTolerance = 1e-3;
 
-// By what one factor `rank` changed its gradients before the first hand-written collective; nothing
-// if they were not changed by one factor.
-std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, int rank) {
+// By what one factor `rank` changed its gradients between two stages; nothing if they were not
+// changed by one factor.
+std::optional<double> factor_between(const Timeline& timeline, const TimelineStep& step, int rank,
+                                     Stage from, Stage to) {
   std::vector<double> factors;
   for (int id : timeline.trainable()) {
-    const auto* before = step.sample(rank, id, Stage::kLocalGradient);
-    const auto* after = step.sample(rank, id, Stage::kCollectiveGradient);
+    const auto* before = step.sample(rank, id, from);
+    const auto* after = step.sample(rank, id, to);
     if (before == nullptr || after == nullptr || before->values.size() != after->values.size())
       continue;
     // A reducer came in between: what differs from the local gradient is the mean.
-    if (step.sample(rank, id, Stage::kReducedGradient) != nullptr) continue;
+    if (to == Stage::kCollectiveGradient &&
+        step.sample(rank, id, Stage::kReducedGradient) != nullptr)
+      continue;
     for (std::size_t i = 0; i < before->values.size(); ++i) {
       if (std::abs(before->values[i]) > 1e-12 && std::isfinite(before->values[i]))
         factors.push_back(after->values[i] / before->values[i]);
@@ -35,6 +38,15 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
   if (*high - *low > kTolerance * std::abs(*high)) return {};
   return *high;
+}
+
+// Before the first hand-written collective, or between micro-batches that accumulate: there zeros
+// mean a fresh start.
+std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, int rank) {
+  const auto accumulated =
+      factor_between(timeline, step, rank, Stage::kAccumulated, Stage::kBeforeBackward);
+  if (accumulated && *accumulated != 0.0 && *accumulated != 1.0) return accumulated;
+  return factor_between(timeline, step, rank, Stage::kLocalGradient, Stage::kCollectiveGradient);
 }
 
 // Factors that are the weights of a mean, such as each rank's share of the tokens, are meant so:

@@ -42,7 +42,8 @@ Verdict check(const Timeline& timeline) {
     finding.evidence["not_reduced"] = extra;
   }
   if (affected == 0) return std::vector<Finding>{};
-  finding.where = where(timeline, "backward");
+  finding.where = where(timeline, "backward-again");
+  if (!finding.where) finding.where = where(timeline, "backward");
   finding.ranks = all_ranks(timeline);
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();

@@ -12,19 +12,34 @@
 namespace ddp_doctor {
 namespace {
 
-using Calls = std::map<std::string, std::int64_t>;  // a kind of call, and how often
+using Calls = std::vector<const Collective*>;
 
-// What a rank synchronized of its gradients between backward and step. Single numbers are losses
-// and metrics.
+// What a rank synchronized of its gradients between backward and step, in order. Single numbers are
+// losses and metrics.
 Calls gradient_calls(const TimelineStep& step, int rank, bool wrapped) {
   Calls calls;
   for (const auto* call : calls_before_step(step, rank)) {
     const bool on_one = call->target.starts_with("gradient");
     if (!on_one && (wrapped || call->numel < 2)) continue;
-    const std::string what = on_one ? call->target : fmt::format("{} elements", call->numel);
-    calls[call->op + " of " + what] += call->count;
+    calls.insert(calls.end(), static_cast<std::size_t>(call->count), call);
   }
   return calls;
+}
+
+// Whether two ranks' calls would be paired as they were meant. A target that one of them lacks (a
+// copy, a gradient made after the first call) says nothing.
+bool fit(const Calls& a, const Calls& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto* x, const auto* y) {
+    return x->op == y->op && x->numel == y->numel &&
+           (x->target.empty() || y->target.empty() || x->target == y->target);
+  });
+}
+
+std::set<std::string> targets_of(const Calls& calls) {
+  std::set<std::string> targets;
+  for (const auto* call : calls) targets.insert(call->target);
+  targets.erase("");
+  return targets;
 }
 
 const Collective* first_gradient_call(const TimelineStep& step) {
@@ -43,19 +58,26 @@ Prescription cure() {
       ""};
 }
 
-// The calls that not every rank issued alike.
+// Targets that some ranks synchronized and others did not, or not at the same time.
 std::set<std::string> not_everywhere(const std::map<int, Calls>& by_rank) {
-  std::set<std::string> names;
+  std::map<std::string, std::size_t> ranks;
   for (const auto& [rank, calls] : by_rank) {
-    for (const auto& [name, count] : calls) {
-      const bool everywhere = std::all_of(by_rank.begin(), by_rank.end(), [&](const auto& other) {
-        const auto found = other.second.find(name);
-        return found != other.second.end() && found->second == count;
-      });
-      if (!everywhere) names.insert(name);
+    for (const auto& target : targets_of(calls)) ++ranks[target];
+  }
+  std::set<std::string> targets;
+  for (const auto& [target, count] : ranks) {
+    if (count < by_rank.size()) targets.insert(target);
+  }
+  if (!targets.empty()) return targets;
+  // The same ones in another order.
+  const Calls& first = by_rank.begin()->second;
+  for (const auto& [rank, calls] : by_rank) {
+    for (std::size_t i = 0; i < std::min(first.size(), calls.size()); ++i) {
+      if (calls[i]->target != first[i]->target)
+        targets.insert({calls[i]->target, first[i]->target});
     }
   }
-  return names;
+  return targets;
 }
 
 // In a step that every rank came through.
@@ -64,23 +86,23 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
     std::map<int, Calls> by_rank;
     for (int rank : all_ranks(timeline))
       by_rank[rank] = gradient_calls(*step, rank, timeline.has_wrapper());
-    const auto different = not_everywhere(by_rank);
-    if (different.empty()) continue;
+    const Calls& first = by_rank.begin()->second;
+    if (std::all_of(by_rank.begin(), by_rank.end(),
+                    [&](const auto& entry) { return fit(entry.second, first); }))
+      continue;
     Finding finding = finding_of(kRankDependentManualSync);
     finding.first_step = step->number;
     std::size_t most = 0;
     for (const auto& [rank, calls] : by_rank) most = std::max(most, calls.size());
     for (const auto& [rank, calls] : by_rank) {
       if (calls.size() < most) finding.ranks.push_back(rank);
-      auto& list = finding.evidence["calls"][std::to_string(rank)] =
-          nlohmann::ordered_json::array();
-      for (const auto& [name, count] : calls) list.push_back(name);
+      finding.evidence["calls"][std::to_string(rank)] = calls.size();
     }
     if (finding.ranks.empty()) finding.ranks = all_ranks(timeline);
+    const auto left_out = not_everywhere(by_rank);
     for (int id : timeline.trainable()) {
       const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
-      if (std::any_of(different.begin(), different.end(),
-                      [&](const auto& call) { return call.ends_with(" of gradient of " + name); }))
+      if (left_out.contains("gradient of " + name))
         finding.parameters.push_back(parameter_of(timeline, id));
     }
     if (const auto* call = first_gradient_call(*step))
@@ -88,8 +110,9 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
     finding.message = fmt::format(
         "Ranks issued different hand-written collectives for their gradients in step {}: {}.",
         step->number,
-        finding.parameters.empty() ? "their number or sizes differ"
-                                   : "not all of them synchronized " + list_of(finding.parameters));
+        finding.parameters.empty()
+            ? "their number or sizes differ"
+            : "not all of them synchronized, in this order, " + list_of(finding.parameters));
     finding.prescription = cure();
     return finding;
   }

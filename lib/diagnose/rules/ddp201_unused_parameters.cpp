@@ -20,6 +20,7 @@ constexpr char kFrozen[] = "frozen";
 constexpr char kNeverCalled[] = "never called";
 constexpr char kDetached[] = "called, but detached from the output";
 constexpr char kUnread[] = "its module ran, but the output does not depend on it";
+constexpr char kListed[] = "in the list of the reducer's error";
 constexpr char kNotInLoss[] = "called, but its output is not in the loss";
 
 // Why one parameter got no gradient, in the words of somebody who looks for the line to change.
@@ -27,14 +28,17 @@ const char* reason_for(const Timeline& timeline, const TimelineStep& step, int t
   bool reached = false;
   bool unknown = false;  // whether the module that ran read it
   bool in_output = false;
+  bool seen = false;
   for (int rank : all_ranks(timeline)) {
     const auto* usage = step.usage(rank, tensor);
     if (usage == nullptr) continue;
+    seen = true;
     if (usage->frozen) return kFrozen;
     reached = reached || usage->reached.value_or(false);
     unknown = unknown || !usage->reached;
     in_output = in_output || usage->in_output.value_or(false);
   }
+  if (!seen) return kListed;
   if (in_output) return kNotInLoss;
   if (reached) return kDetached;
   return unknown ? kUnread : kNeverCalled;
@@ -42,6 +46,10 @@ const char* reason_for(const Timeline& timeline, const TimelineStep& step, int t
 
 const char* sentence_for(const std::string& reason) {
   if (reason == kFrozen) return "requires_grad was switched off after wrapping";
+  if (reason == kListed)
+    return "PyTorch's own error lists it, and that step's optimizer does not hold it: frozen, or "
+           "not "
+           "used in that backward";
   if (reason == kNeverCalled)
     return "never read by an operation of the forward pass, so the module was not called";
   if (reason == kDetached) {
@@ -112,13 +120,13 @@ Unused find_unused(const Timeline& timeline, const std::vector<const TimelineSte
 void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
   std::map<std::string, std::vector<FindingParameter>> by_reason;
   for (int id : found.tensors) {
-    const char* reason =
-        found.step != nullptr ? reason_for(timeline, *found.step, id) : kNeverCalled;
+    const char* reason = found.step != nullptr ? reason_for(timeline, *found.step, id) : kListed;
     by_reason[reason].push_back(parameter_of(timeline, id));
   }
   const std::string when =
-      found.dropped ? fmt::format(" in step {}, although earlier steps gave one", found.first_step)
-                    : "";
+      found.dropped && found.first_step > 1
+          ? fmt::format(" in step {}, although earlier steps gave one", found.first_step)
+          : "";
   for (const auto& [reason, parameters] : by_reason) {
     for (const auto& parameter : parameters)
       finding.evidence["reasons"][reason].push_back(parameter.name);

@@ -21,6 +21,11 @@ Verdict check(const Timeline& timeline) {
       if (!unused(timeline, *step, rank).empty()) return std::vector<Finding>{};
     }
   }
+  // Where several optimizers share a wrapper, no step tells of all its parameters; the backward
+  // does.
+  if (timeline.wrapper &&
+      timeline.fact(0, fmt::format("wrapper {}", *timeline.wrapper), "partial") != nullptr)
+    return std::vector<Finding>{};
   Finding finding = finding_of(kNeedlessFindUnused);
   finding.where = where(timeline, "wrap");
   finding.certainty =

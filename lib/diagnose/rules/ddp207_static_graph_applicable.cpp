@@ -26,6 +26,11 @@ Verdict check(const Timeline& timeline) {
   }
   const auto steps = complete_steps(timeline);
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
+  // Each optimizer's steps tell of its own parameters only.
+  if (std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
+        return step->ranks.front()->optimizer != steps.front()->ranks.front()->optimizer;
+      }))
+    return std::vector<Finding>{};
   const auto constant = unused(timeline, *steps.front(), 0);
   for (const auto* step : steps) {
     for (int rank : all_ranks(timeline)) {

@@ -8,6 +8,14 @@
 namespace ddp_doctor {
 namespace {
 
+// It stood still during optimizer.step(): what moved it (an average of weights, say) came from
+// elsewhere.
+bool still_in_step(const TimelineStep& step, int tensor) {
+  const auto* before = step.sample(0, tensor, Stage::kWeightBefore);
+  const auto* after = step.sample(0, tensor, Stage::kWeight);
+  return before != nullptr && after != nullptr && before->values == after->values;
+}
+
 Verdict check(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
@@ -24,7 +32,7 @@ Verdict check(const Timeline& timeline) {
       const auto* was = before.find(0, id, Stage::kWeight);
       const auto* is = now.find(0, id, Stage::kWeight);
       if (!usage->in_optimizer || was == nullptr || is == nullptr ||
-          was->digest.bits == is->digest.bits)
+          was->digest.bits == is->digest.bits || still_in_step(now, id))
         continue;
       moved.insert(id);
       here = true;

@@ -1,7 +1,8 @@
-// DDP304: the ranks' optimizers have different hyper-parameters.
+// DDP304: the ranks' optimizers have different hyper-parameters, or states.
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lib/diagnose/facts.h"
@@ -35,39 +36,71 @@ std::optional<Difference> difference(const std::vector<json>& groups) {
   return {};
 }
 
+// By rank, what held of the optimizer at `step`; empty if some rank did not say.
+std::vector<json> facts_of(const Timeline& timeline, int optimizer, const char* key,
+                           std::int64_t step) {
+  std::vector<json> facts;
+  for (int rank : all_ranks(timeline)) {
+    const auto* fact = timeline.fact(rank, fmt::format("optimizer {}", optimizer), key, step);
+    if (fact == nullptr) return {};
+    facts.push_back(json::parse(fact->value));
+  }
+  return facts;
+}
+
+std::optional<Finding> in_hyper_parameters(const Timeline& timeline, const TimelineStep& step) {
+  const auto groups = facts_of(timeline, step.ranks.front()->optimizer, "groups", step.number);
+  if (groups.empty()) return {};
+  const auto found = difference(groups);
+  if (!found) return {};
+  Finding finding = finding_of(kOptimizerDiffers);
+  finding.evidence["hyper_parameter"] = found->name;
+  finding.evidence["group"] = found->group;
+  finding.evidence["by_rank"] = found->by_rank;
+  std::string values;
+  for (const auto& value : found->by_rank) values += (values.empty() ? "" : ", ") + value;
+  finding.message = fmt::format(
+      "From step {} on the ranks step with different optimizers: {} is {} (by rank, group {}).",
+      step.number, found->name, values, found->group);
+  finding.prescription = {
+      "Let every rank decide on the same numbers: average the loss or metric over all ranks "
+      "before scheduler.step(metric), and load optimizer and scheduler state on every rank.",
+      ""};
+  return finding;
+}
+
+// Momentum and the like: each rank says what it had when it first stepped, and after each loading.
+std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& step) {
+  const auto states = facts_of(timeline, step.ranks.front()->optimizer, "state", step.number);
+  if (states.empty() || std::all_of(states.begin(), states.end(),
+                                    [&](const json& state) { return state == states.front(); }))
+    return {};
+  Finding finding = finding_of(kOptimizerDiffers);
+  std::string counts;
+  for (const auto& state : states) {
+    finding.evidence["parameters_with_state"].push_back(state.at(0));
+    counts += fmt::format("{}{}", counts.empty() ? "" : ", ", state.at(0).get<int>());
+  }
+  finding.message = fmt::format(
+      "From step {} on the ranks' optimizers have different states (momentum, moments), or not the "
+      "same ranks loaded one: parameters with a state, by rank: {}.",
+      step.number, counts);
+  finding.prescription = {
+      "Load the optimizer's state on every rank, from the same file, or on none.", ""};
+  return finding;
+}
+
 Verdict check(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
-    const int optimizer = step.ranks.front()->optimizer;
-    const std::string subject = "optimizer " + std::to_string(optimizer);
-    std::vector<json> groups;
-    for (int rank : all_ranks(timeline)) {
-      const auto* fact = timeline.fact(rank, subject, "groups", step.number);
-      if (fact != nullptr) groups.push_back(json::parse(fact->value));
-    }
-    if (groups.size() != step.ranks.size()) continue;
-    const auto found = difference(groups);
-    if (!found) continue;
-
-    Finding finding = finding_of(kOptimizerDiffers);
-    finding.where = where(timeline, "step");
-    finding.ranks = all_ranks(timeline);
-    finding.first_step = step.number;
-    finding.evidence["hyper_parameter"] = found->name;
-    finding.evidence["group"] = found->group;
-    finding.evidence["by_rank"] = found->by_rank;
-    std::string values;
-    for (const auto& value : found->by_rank) values += (values.empty() ? "" : ", ") + value;
-    finding.message = fmt::format(
-        "From step {} on the ranks step with different optimizers: {} is {} (by rank, group {}).",
-        step.number, found->name, values, found->group);
-    finding.prescription = {
-        "Let every rank decide on the same numbers: average the loss or metric over all ranks "
-        "before "
-        "scheduler.step(metric), and load optimizer and scheduler state on every rank.",
-        ""};
-    return std::vector{finding};
+    auto finding = in_hyper_parameters(timeline, step);
+    if (!finding) finding = in_state(timeline, step);
+    if (!finding) continue;
+    finding->where = where(timeline, "step");
+    finding->ranks = all_ranks(timeline);
+    finding->first_step = step.number;
+    return std::vector{*finding};
   }
   return std::vector<Finding>{};
 }
@@ -75,6 +108,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kOptimizerDiffers = {"DDP304", "optimizer-differs", Severity::kError,
-                                "hyper-parameters differ across ranks", check};
+                                "hyper-parameters or optimizer state differ across ranks", check};
 
 }  // namespace ddp_doctor

@@ -29,9 +29,14 @@ std::string description(const TensorInfo* tensor) {
   if (tensor == nullptr) return "is missing";
   std::string sizes;
   for (const auto size : tensor->sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
-  return fmt::format("is {} [{}]{}", tensor->dtype, sizes, tensor->trainable ? "" : ", frozen");
+  const std::string index =
+      tensor->ddp_index ? fmt::format(" at index {}", *tensor->ddp_index) : "";
+  return fmt::format("is {} [{}]{}{}", tensor->dtype, sizes, tensor->trainable ? "" : ", frozen",
+                     index);
 }
 
+// The reducer pairs parameters by index: where shapes are equal and the order is not, it adds up
+// what does not belong together.
 bool alike(const TensorInfo* a, const TensorInfo* b) {
   if (a == nullptr || b == nullptr) return a == b;
   return a->dtype == b->dtype && a->sizes == b->sizes && a->trainable == b->trainable &&
@@ -45,7 +50,6 @@ Verdict check(const Timeline& timeline) {
   const ByName reference = parameters_by_name(*first);
   std::set<int> ranks;
   std::map<std::string, std::string> differences;  // by name
-  bool shapes = false;  // also where only the order or requires_grad differs there is no harm yet
   for (int rank = 1; rank < timeline.run.world_size; ++rank) {
     const auto* record = timeline.record(rank);
     if (record == nullptr || record->tensors.empty() || first->tensors.empty()) continue;
@@ -56,9 +60,6 @@ Verdict check(const Timeline& timeline) {
       const TensorInfo* on_first = a == reference.end() ? nullptr : a->second;
       const TensorInfo* on_rank = b == here.end() ? nullptr : b->second;
       if (alike(on_first, on_rank)) return;
-      shapes = shapes || on_first == nullptr || on_rank == nullptr ||
-               on_first->sizes != on_rank->sizes || on_first->dtype != on_rank->dtype ||
-               on_first->trainable != on_rank->trainable;
       ranks.insert(rank);
       differences.emplace(name, fmt::format("{} {} on rank 0 and {} on rank {}", name,
                                             description(on_first), description(on_rank), rank));
@@ -66,7 +67,7 @@ Verdict check(const Timeline& timeline) {
     for (const auto& [name, tensor] : reference) compare(name);
     for (const auto& [name, tensor] : here) compare(name);
   }
-  if (ranks.empty() || !shapes) return std::vector<Finding>{};
+  if (ranks.empty()) return std::vector<Finding>{};
   // What shifts indices is what is missing or of another kind; a mere other index is its effect.
   std::vector<std::string> names;
   for (const auto& [name, text] : differences) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/errors.h"
@@ -35,20 +36,36 @@ std::string doing(const RankExit* exit) {
   return " (" + exit->phase + ")";
 }
 
+// The innermost line of the user's own code on the rank's stack.
+std::optional<Where> user_line(const Timeline& timeline, int rank) {
+  const auto stack = timeline.stacks.find(rank);
+  if (stack == timeline.stacks.end()) return {};
+  const auto frame = std::find_if(stack->second.begin(), stack->second.end(),
+                                  [](const Frame& frame) { return frame.of_the_user(); });
+  if (frame == stack->second.end()) return {};
+  const auto relative =
+      std::filesystem::path(frame->file).lexically_proximate(std::filesystem::current_path());
+  const bool below = !relative.empty() && *relative.begin() != "..";
+  return Where{below ? relative.string() : frame->file, frame->line};
+}
+
 // Without call logs: who had to be ended and said nothing, while somebody waited in vain.
 std::optional<Finding> by_silence(const Timeline& timeline) {
   const auto falls = falls_of(timeline);
   if (falls.empty() || falls.front().kind != "stuck-collective") return {};
-  const Fall& first = falls.front();
+  // One that said itself that it waited in vain, if there is one.
+  const auto waiting = std::find_if(falls.begin(), falls.end(), [&](const Fall& fall) {
+    return timeline.error(fall.rank) != nullptr;
+  });
+  const Fall& first = waiting == falls.end() ? falls.front() : *waiting;
   const auto silent = silent_ranks(timeline);
   Finding finding = finding_of(kStalledRank);
   finding.first_step = std::max<std::int64_t>(first.step, 1);
   // Who is silent may itself wait for something that the others never sent.
   finding.certainty = Certainty::kLikely;
   finding.evidence["kind"] = "hang";
-  const bool blamed = !silent.empty() && timeline.error(first.rank) != nullptr;
-  finding.ranks = blamed ? silent : all_ranks(timeline);
-  if (!blamed) finding.ranks = {first.rank};
+  const bool blamed = !silent.empty() && waiting != falls.end();
+  finding.ranks = blamed ? silent : std::vector{first.rank};
   finding.message =
       blamed
           ? fmt::format("{} made no progress in step {}, while rank {} waited{}: {}.",
@@ -56,7 +73,7 @@ std::optional<Finding> by_silence(const Timeline& timeline) {
                         first.phase.empty() ? "" : " in " + first.phase, telling_line(first.text))
           : fmt::format("{} made no progress in step {}{}.", ranks_of(finding.ranks),
                         *finding.first_step, doing(exit_of(timeline, first.rank)));
-  return finding;
+  return with_stacks(timeline, std::move(finding));
 }
 
 Verdict check(const Timeline& timeline) {
@@ -76,6 +93,7 @@ Verdict check(const Timeline& timeline) {
     const auto* exit = exit_of(timeline, rank);
     if (exit != nullptr) finding->evidence["phases"][std::to_string(rank)] = exit->phase;
   }
+  if (!finding->where) finding->where = user_line(timeline, finding->ranks.front());
   finding->message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   finding->prescription = cure();
   return std::vector{*finding};

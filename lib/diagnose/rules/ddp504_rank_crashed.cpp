@@ -26,6 +26,15 @@ std::vector<int> fallen_together(const std::vector<Fall>& falls) {
   return ranks;
 }
 
+std::optional<Where> raised_at(const Timeline& timeline, int rank) {
+  const auto* record = timeline.record(rank);
+  if (record == nullptr) return {};
+  for (const auto& site : record->sites) {
+    if (site.what == "raised") return Where{site.file, site.line};
+  }
+  return {};
+}
+
 Prescription cure_for(const Fall& first) {
   if (first.kind != "signal")
     return {"Mend the error of this rank first; the others only lost their peer.", ""};
@@ -66,6 +75,7 @@ Verdict check(const Timeline& timeline) {
 
   finding.ranks = fallen_together(falls);
   finding.message = crash_message(falls, finding);
+  finding.where = raised_at(timeline, first.rank);
   finding.prescription = cure_for(first);
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   return std::vector{finding};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/diagnose/calls.h"
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"

@@ -16,6 +16,7 @@ class Backwards:
         self.unwrapped_arrived = False
         self.retained = False
         self.place = ("", 0)
+        self.accumulating = []  # parameters whose gradients wait for another micro-batch
         self.keeps = 0  # native.KEEP while the values of gradients are kept
 
     @passive
@@ -35,11 +36,14 @@ class Backwards:
             # Models that no wrapper has shown us, before their gradients arrive.
             session.tensors.add_parameters(list(graph.leaves(tensors).values()), anonymous=False)
         session.tensors.hook_trainable()
+        # Whether the program changes what an earlier micro-batch left.
+        self.look_at_gradients(native.BEFORE_BACKWARD, self.accumulating, native.SAMPLE)
+        self.accumulating = []
         session.collectives.targets = None
         session.history.backward()
         self.unwrapped_arrived = False
         for made in session.forwards.wrappers:
-            made.arrived = 0
+            made.arrived = made.reduced = 0
             if not made.seen:
                 wrapper = made.ref()
                 made.armed = wrapper is not None and wrapper.require_backward_grad_sync
@@ -70,6 +74,7 @@ class Backwards:
         if made is None:
             return
         made.arrived += 1
+        made.reduced += entry.index is not None
         if made.armed and made.arrived == 1:
             made.backward = session.record.call_begins(
                 session.number, True, "ddp.backward", group=made.group, target=f"wrapper {made.number}", place=self.place)
@@ -104,6 +109,12 @@ class Backwards:
         synchronized = [made for made in touched if made.armed]
         if touched and not synchronized:
             session.history.counts.unsynchronized += 1
+        session.history.counts.reduced += len(synchronized)
+        for made in touched:
+            if made.spent:
+                session.site(f"backward-again {made.number}")
+            if made.armed and made.reduced < made.indexed:
+                session.fact(f"wrapper {made.number}", "partial", True)
         of = ",".join(f"{m.number}{'?' if not m.seen else '+' if m.armed else '-'}" for m in touched)
         session.history.token("B" + of + ("u" if self.unwrapped_arrived else "") + ("r" if self.retained else ""))
         if raised:
@@ -112,11 +123,13 @@ class Backwards:
             parameters = session.tensors.parameters()
             for made in synchronized:
                 self.look_at_gradients(native.REDUCED, [e for e in parameters if e.wrapper == made.number and e.index is not None])
+            self.accumulating = [] if synchronized else [e for e in parameters if e.wrapper in {made.number for made in touched}]
+            self.look_at_gradients(native.ACCUMULATED, self.accumulating, native.SAMPLE)
             if self.unwrapped_arrived:
                 # Nothing reduces these during a backward. A few values are enough to see whether they are changed before somebody does.
                 self.look_at_gradients(native.LOCAL, [e for e in parameters if e.index is None], native.SAMPLE)
         for made in synchronized:
-            made.armed = False
+            made.armed, made.spent = False, True
             session.record.call_ends(made.backward)
         session.enter(native.BATCH)
 
@@ -130,3 +143,4 @@ class Backwards:
 
     def step_ended(self):
         self.fresh = False
+        self.accumulating = []

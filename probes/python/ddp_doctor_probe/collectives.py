@@ -14,6 +14,7 @@ class Collectives:
         self.number = 0  # of the one under way, in the call log
         self.gradients_seen = False  # those at the first collective before this step
         self.targets = None  # address -> which gradient or weight lies there
+        self.without = []  # parameters whose gradient is not among them
 
     @passive
     def begins(self, op, tensors, reduce, group):
@@ -63,16 +64,26 @@ class Collectives:
         if not pointer:
             return ""
         if self.targets is None:  # once per step: gradients may move from step to step
-            self.targets = {}
+            self.targets, self.without = {}, []
             for entry in self.session.tensors.entries:
                 tensor = entry.ref()
-                if tensor is None:
-                    continue
-                gradient = tensor.grad if entry.kind == "parameter" else None
-                self.targets[tensor.data_ptr()] = f"weight of {entry.name}"
-                if gradient is not None and gradient.layout is strided:
-                    self.targets[gradient.data_ptr()] = f"gradient of {entry.name}"
+                if tensor is not None:
+                    self.targets[tensor.data_ptr()] = f"weight of {entry.name}"
+                    if entry.kind == "parameter":
+                        self.without.append(entry)
+        if pointer not in self.targets:
+            self._find_gradients()  # also those that the program has made meanwhile
         return self.targets.get(pointer, "")
+
+    def _find_gradients(self):
+        left = []
+        for entry in self.without:
+            parameter = entry.ref()
+            if parameter is None or parameter.grad is None:
+                left.append(entry)
+            elif parameter.grad.layout is self.torch.strided:
+                self.targets[parameter.grad.data_ptr()] = f"gradient of {entry.name}"
+        self.without = left
 
     def step_ended(self):
         self.gradients_seen = False

@@ -16,7 +16,9 @@ class Wrapper:
         self.ref = weakref.ref(wrapper)
         self.accumulators = {}
         self.armed = False  # the next backward is reduced
-        self.arrived = 0  # gradients in the backward under way
+        self.spent = False  # the last forward's backward was reduced
+        self.arrived = self.reduced = 0  # gradients in the backward under way; those of the reducer's parameters
+        self.indexed = 0  # parameters of the reducer
         self.seen = False  # a forward of it; inside torch.compile there is none to be seen
         self.norm_seen = False
         self.group = ""  # its ranks, as the call log has them
@@ -59,6 +61,7 @@ class Forwards:
         if ignored:
             session.tensors.add_model(wrapper.module, number, _reducer_indices(wrapper.module, ignored))
         made.accumulators = session.tensors.remember_accumulators(number)
+        made.indexed = len(made.accumulators)
         weakref.finalize(wrapper, made.accumulators.clear)
         self.wrappers.append(made)
         self.wrapper_of[wrapper] = made
@@ -147,7 +150,7 @@ class Forwards:
             session.history.token(f"E{made.number}")
             return
         made.seen = True
-        made.armed = wrapper.require_backward_grad_sync
+        made.armed, made.spent = wrapper.require_backward_grad_sync, False
         session.history.counts.through += 1
         session.history.token(f"F{made.number}{'+' if made.armed else '-'}")
         session.site(f"forward {made.number}")
@@ -176,7 +179,8 @@ class Forwards:
         made.seen = True
         self.session.history.counts.around += 1
         self.session.history.token(f"N{made.number}")
-        self.session.site(f"forward-around {made.number}")
+        # Whoever called the module's method, not the method's own line.
+        self.session.site(f"forward-around {made.number}", lambda thing: isinstance(thing, self.torch.nn.Module) and thing in self.owner_of)
 
     def look_at_norm(self, made, module, arguments):
         """How many samples the first BatchNorm that trains has to itself."""

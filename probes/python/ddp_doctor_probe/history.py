@@ -5,7 +5,7 @@ MOST_CALLS = 1000  # hand-written collectives that a step records one by one
 
 
 class Counts:
-    __slots__ = ("backwards", "unsynchronized", "through", "around", "collectives", "bytes")
+    __slots__ = ("backwards", "unsynchronized", "reduced", "through", "around", "collectives", "bytes")
 
     def __init__(self, other=None):
         for name in self.__slots__:

@@ -2,14 +2,17 @@
 import ctypes
 import json
 import os
+import signal
 
 # Stages of record.h.
-LOCAL, GRADIENT, WEIGHT, BUFFER, REDUCED, COLLECTIVE, WEIGHT_BEFORE = range(7)
+LOCAL, GRADIENT, WEIGHT, BUFFER, REDUCED, COLLECTIVE, WEIGHT_BEFORE, ACCUMULATED, BEFORE_BACKWARD = range(9)
 # What to take from a tensor: probe_api.h.
 DIGEST, SAMPLE, KEEP, KEEP_LAST, KEEP_WANTED = 1, 2, 4, 8, 16
 # Phases of progress.h.
 STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED = range(9)
 PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished")
+# On which a rank writes its stack: tool/launch.cpp.
+STACK_SIGNAL = signal.SIGRTMAX - 3
 
 _library = None
 

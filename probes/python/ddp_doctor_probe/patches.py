@@ -6,10 +6,10 @@
     DistributedDataParallel.__init__                 what it wraps, with which arguments, where
     nn.Module global forward hooks                   forwards through and around wrappers, which modules ran
     torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
-    torch.optim.Optimizer step hooks                 optimizer steps
+    torch.optim.Optimizer step hooks, load_state_dict   optimizer steps, loaded states
     GradScaler.step                                  scale, skipped steps
     DistributedSampler.__iter__                      passes over the data, epoch
-    DataLoader's iterator                            that it is exhausted
+    DataLoader.__iter__ and its iterator             that a pass over the data begins, and that it is exhausted
     torch.multiprocessing.spawn's worker function,
     multiprocessing.Process                          what a spawned rank raised
     DataParallel.__init__                            to say that it is not examined
@@ -232,6 +232,17 @@ def _optimizer(torch):
             except Exception as error:
                 here.failed("optimizer_ends", error)
 
+    def loads(original):
+        def load_state_dict(self, *args, **kwargs):
+            result = original(self, *args, **kwargs)
+            here = session.current
+            if here is not None:
+                here.steps.state_loaded(self)
+            return result
+
+        return load_state_dict
+
+    _replace(torch.optim.Optimizer, "load_state_dict", loads)
     if hasattr(module, "register_optimizer_step_pre_hook"):
         module.register_optimizer_step_pre_hook(begins)
         module.register_optimizer_step_post_hook(ends)
@@ -298,21 +309,31 @@ def _sampler(torch):
 
 
 def _loader(torch):
-    def make(original):
+    def ends(original):
         def __next__(self):
             try:
                 return original(self)
             except StopIteration:
                 here = session.current
                 if here is not None:
-                    here.data_ends()
+                    here.data_moves("data.end")
                 raise
 
         return __next__
 
+    def begins(original):
+        def __iter__(self):
+            here = session.current
+            if here is not None:
+                here.data_moves("data.begin")
+            return original(self)
+
+        return __iter__
+
     from torch.utils.data import dataloader
 
-    _replace(dataloader._BaseDataLoaderIter, "__next__", make)
+    _replace(dataloader._BaseDataLoaderIter, "__next__", ends)
+    _replace(dataloader.DataLoader, "__iter__", begins)
 
 
 def _spawned(torch):

@@ -73,17 +73,31 @@ def caller_is_torch(depth):
     return frame is not None and _kind(frame.f_code.co_filename) == _TORCH
 
 
-def place():
+def raised_at(trace):
+    """(file, line) of the innermost line of the user's own code in a traceback; None if there is none."""
+    found = None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if _kind(file) == _USER:
+            found = _shown(file), trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+def place(passed_over=None):
     """(file, line, via): the innermost line of the user's own code on the stack, and the lines of the libraries through which it
-    came here, outermost first. Where there is no user's code, the outermost library's line."""
+    came here, outermost first. Where there is no user's code, the outermost library's line. `passed_over(self)`: methods of such
+    objects do not count, if there is anything beyond them."""
     via = []
     frame = sys._getframe(1)
-    last = None
+    last = inner = None
     while frame is not None:
         file = frame.f_code.co_filename
         kind = _kind(file)
         if kind == _USER:
-            return _shown(file), frame.f_lineno, via[::-1]
+            if passed_over is None or not passed_over(frame.f_locals.get("self")):
+                return _shown(file), frame.f_lineno, via[::-1]
+            inner = inner or (_shown(file), frame.f_lineno)
         if kind == _LIBRARY:
             shown = _shown(file)
             package = shown.split(os.sep)[0]
@@ -91,6 +105,8 @@ def place():
                 via.append(f"{shown}:{frame.f_lineno}")
                 last = package
         frame = frame.f_back
+    if inner:
+        return *inner, []
     if via:
         file, line = via.pop().rsplit(":", 1)
         return file, int(line), via[::-1]

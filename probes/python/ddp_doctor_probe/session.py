@@ -3,6 +3,7 @@
 A step ends with an optimizer's step(). Tensors are looked at in the first `warmup` steps, in every `every`-th after them, and at the
 end of the program; in between only counts are kept.
 """
+import faulthandler
 import os
 import sys
 import time
@@ -49,6 +50,9 @@ class Session:
                 "every": str(self.every), "warmup": str(self.warmup), "summary": f"Python {sys.version.split()[0]}",
             },
         }, self.values_budget)
+        # Where this rank is, for a launcher that is about to end it: written by a signal handler in C, whatever Python does.
+        self.stack = open(os.path.join(folder, f"rank-{rank:05}.stack"), "w", encoding="utf-8")
+        faulthandler.register(native.STACK_SIGNAL, self.stack, all_threads=True)
         self.history = History()
         self.tensors = Tensors(torch, self)
         self.forwards = Forwards(self)
@@ -92,11 +96,11 @@ class Session:
             self.facts[(subject, key)] = value
             self.record.write("fact", {"step": self.number, "subject": subject, "key": key, "value": value})
 
-    def site(self, what):
+    def site(self, what, passed_over=None):
         """Notes the place in the program where `what` first happened."""
         if what not in self.sites:
             self.sites.add(what)
-            file, line, via = places.place()
+            file, line, via = places.place(passed_over)
             self.record.write("site", {"what": what, "step": self.number, "file": file, "line": line, "via": via})
 
     @passive
@@ -113,9 +117,9 @@ class Session:
         self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.history.counts.backwards])
 
     @passive
-    def data_ends(self):
-        """A data loader is exhausted."""
-        self.record.call_ends(self.record.call_begins(self.number, False, "data.end", place=places.place()[:2]))
+    def data_moves(self, what):
+        """A data loader begins a pass, "data.begin", or is exhausted, "data.end"."""
+        self.record.call_ends(self.record.call_begins(self.number, False, what, place=places.place()[:2]))
 
     # ---- the end
 
@@ -130,6 +134,9 @@ class Session:
         if not self.raised:
             self.raised = True
             self.event("error", "".join(traceback.format_exception(kind, error, trace))[-16000:])
+            at = places.raised_at(trace)
+            if at:
+                self.record.write("site", {"what": "raised", "step": self.number, "file": at[0], "line": at[1], "via": []})
 
     def finish(self):
         """The interpreter, or the worker function of a spawned process, has come to its end."""
@@ -143,6 +150,8 @@ class Session:
                 self.event("end", "")
             self.closed = True
             self.record.close()
+            faulthandler.unregister(native.STACK_SIGNAL)
+            self.stack.close()
             note.update(steps=self.number - 1)
         except Exception:
             self.closed = True

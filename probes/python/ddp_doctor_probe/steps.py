@@ -1,4 +1,5 @@
 """Optimizer steps: where one row of the record ends and the next begins."""
+import ctypes
 import functools
 import gc
 import json
@@ -6,6 +7,7 @@ import math
 import os
 import time
 import weakref
+import zlib
 
 from . import native, usage
 from .forwards import GRAPH_STEPS
@@ -23,6 +25,7 @@ class Optimizer:
         self.entries = []
         self.covered = None  # entries that its steps answer for
         self.covered_of = 0
+        self.state_is_news = True  # it is new, or has loaded a state
 
 
 class Steps:
@@ -73,6 +76,10 @@ class Steps:
             self.optimizers.append(known)
             session.fact(f"optimizer {known.number}", "type", type(optimizer).__name__)
         self._follow(known, optimizer)
+        if known.state_is_news:
+            known.state_is_news = False
+            if type(optimizer).__name__ != "ZeroRedundancyOptimizer":  # there each rank has a part of its own
+                session.fact(f"optimizer {known.number}", "state", _state_of(optimizer))
         session.site(f"step {known.number}")
         if not self.state_written:
             self._write_state()
@@ -113,6 +120,11 @@ class Steps:
             session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs)
         session.record.step({"step": 0, "started_ns": self.started_ns})
         session.record.swap()
+
+    def state_loaded(self, optimizer):
+        known = self.optimizer_of.get(optimizer)
+        if known is not None:
+            known.state_is_news = True
 
     @passive
     def gradients_ready(self, optimizer):
@@ -268,6 +280,17 @@ class Steps:
             self.step_begins(optimizer)
             self.gradients_ready(optimizer)
             self.step_ends(optimizer, True)
+
+
+def _state_of(optimizer):
+    """[parameters with a state, checksum of the tensors in it]: nothing but zeros unless the program loaded one."""
+    checksum = 0
+    for state in optimizer.state.values():
+        for value in state.values() if isinstance(state, dict) else ():
+            if hasattr(value, "data_ptr") and value.device.type == "cpu" and value.is_contiguous() and value.numel():
+                memory = (ctypes.c_char * (value.numel() * value.element_size())).from_address(value.data_ptr())
+                checksum = zlib.crc32(memory, checksum)
+    return [len(optimizer.state), checksum]
 
 
 def _plain(value):

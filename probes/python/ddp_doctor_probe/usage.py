@@ -7,8 +7,9 @@ def rows(session, known, covered):
     before = known.begin.counts
     counts = session.history.counts
     held = {e.id for e in known.entries}
-    # A reduction, or a hand-written collective, gives other ranks' gradients to a parameter that was not used here.
-    shared = counts.through > before.through or counts.collectives > before.collectives
+    # A reduction, or after a backward a hand-written collective, gives other ranks' gradients to a parameter that was not used here.
+    backwards = counts.backwards > before.backwards
+    shared = counts.reduced > before.reduced or (backwards and counts.collectives > before.collectives)
     found = []
     for entry in covered:
         parameter = entry.ref()

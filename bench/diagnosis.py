@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""How long the diagnosis of a large run takes, and how much memory: `ddp-doctor report` on records of made-up training.
+
+usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP]
+
+Every rank has the given number of parameters of 64 elements; the steps that are looked at are those of `run --every N --warmup 20`, each with local,
+reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. Needs no torch.
+"""
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+WARMUP = 20
+ELEMENTS = 64
+
+
+def write_rank(native, folder, rank, options):
+    record = native.Record(os.fspath(folder), {
+        "rank": rank, "world_size": options.ranks, "probe": "python", "program": "made-up",
+        "details": {"every": str(options.every), "warmup": str(WARMUP)},
+    }, 0)
+    ids = list(range(options.parameters))
+    record.tensors([
+        {"id": i, "name": f"layers.{i}.weight", "kind": "parameter", "dtype": "float32", "sizes": [ELEMENTS], "trainable": True,
+         "ddp_index": i, "module": f"layers.{i}", "wrapper": 0}
+        for i in ids
+    ])
+    record.write("ddp_fields", [
+        {"moment": "construction", "key": key, "value": value, "is_integer": True, "wrapper": 0}
+        for key, value in (("world_size", str(options.ranks)), ("find_unused_parameters", "0"), ("static_graph", "0"))
+    ])
+    # Gradients are views of one buffer, at another place for each rank and step where they are local.
+    numbers = random.Random(7)
+    bytes_ = 4 * ELEMENTS
+    buffer = (ctypes.c_float * (options.parameters * ELEMENTS + 4096))(*(numbers.uniform(-1, 1) for _ in range(options.parameters * ELEMENTS + 4096)))
+    base = ctypes.addressof(buffer)
+
+    def at(offset):
+        return [base + 4 * offset + bytes_ * i for i in ids]
+
+    both = native.DIGEST | native.SAMPLE
+    for step in range(options.steps + 1):
+        examined = step <= WARMUP or step % options.every == 0
+        row = {"step": step, "examined": examined, "trace": "F0+ B0+", "backwards": 1, "forwards_through_wrapper": 1, "loss": 1.0,
+               "duration_ns": 1000000, "started_ns": step * 1000000}
+        if step == 0:
+            row.update(trace="", backwards=0, forwards_through_wrapper=0)
+        elif examined:
+            record.observe(native.LOCAL, both, ids, at((step * 31 + rank * 7) % 4000))
+            reduced = at(step % 4000)
+            record.observe(native.REDUCED, both, ids, reduced)
+            if options.bug and step >= options.bug and rank == options.ranks - 1:
+                reduced[-1] += 4
+            record.observe(native.GRADIENT, both, ids, reduced)
+            row["usages"] = [[i, 1, 1, 1, 0, 1, 1, 0, 1, 0] for i in ids]
+        if examined:
+            record.observe(native.WEIGHT, both, ids, at((step * 17) % 4000))
+        record.step(row)
+    record.write("event", {"step": options.steps, "time_ns": 1, "kind": "end", "phase": "finished", "text": ""})
+    record.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--doctor", required=True)
+    for name, default in (("ranks", 8), ("steps", 1000), ("parameters", 300), ("every", 10), ("bug", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"[{default}]")
+    options = parser.parse_args()
+    doctor = pathlib.Path(options.doctor).absolute()
+    sys.path.insert(0, str(doctor.parent.parent / "libexec/ddp-doctor/python"))
+    from ddp_doctor_probe import native
+
+    with tempfile.TemporaryDirectory(prefix="ddp-doctor-bench-") as folder:
+        run = pathlib.Path(folder) / "00-as-is"
+        run.mkdir()
+        begin = time.monotonic()
+        for rank in range(options.ranks):
+            write_rank(native, run, rank, options)
+        exits = [{"rank": rank, "kind": "exited", "code": 0, "time_ns": 1, "step": options.steps + 1, "phase": "finished", "last_words": ""}
+                 for rank in range(options.ranks)]
+        (run / "run.json").write_text(json.dumps({
+            "schema_version": 1, "index": 0, "program": "made-up", "strategy": "as-is", "world_size": options.ranks, "steps": 0,
+            "settings": {}, "exits": exits, "notes": [], "failure": ""}))
+        written = time.monotonic() - begin
+        size = sum(file.stat().st_size for file in run.iterdir())
+
+        begin = time.monotonic()
+        done = subprocess.run([doctor, "report", folder, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        took = time.monotonic() - begin
+        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"report ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    report = json.loads(done.stdout)
+    found = [f"{finding['rule']} from step {finding['first_step']}" for finding in report["findings"]] or ["healthy"]
+    examined = sum(1 for step in range(1, options.steps + 1) if step <= WARMUP or step % options.every == 0)
+    print(f"{options.ranks} ranks x {options.steps} steps ({examined} examined) x {options.parameters} parameters: {took:.2f} s, "
+          f"{memory:.0f} MB, {', '.join(found)} (records: {size / 1e6:.0f} MB, made in {written:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+#include "lib/diagnose/divergence_reason.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "lib/diagnose/facts.h"
+#include "lib/diagnose/falls.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Decides what a parting is.
+class Judge {
+ public:
+  Judge(const Timeline& timeline, const Logs& logs, Divergence& found)
+      : timeline_(timeline), logs_(logs), found_(found) {
+    for (int rank : members_of(timeline, found.group)) {
+      if (!found.at.contains(rank)) missing_.push_back(rank);
+    }
+  }
+
+  // False: the parting is a consequence of something else.
+  bool decide() {
+    for (int rank : missing_) {
+      const auto fall = fall_of(timeline_, rank);
+      if (fall && of_its_own(*fall)) return false;
+    }
+    // Every later parting is explained by this one.
+    if (std::string cause = skipped_backward(); !cause.empty()) return mismatch(std::move(cause));
+    auto done = ahead();
+    if (!done.empty()) return uneven(std::move(done));
+    return missing_.empty() ? decide_between_calls() : decide_on_missing();
+  }
+
+ private:
+  bool say(Reason reason, std::vector<int> culprits, std::string cause = "") {
+    found_.reason = reason;
+    found_.culprits = std::move(culprits);
+    found_.cause = std::move(cause);
+    return true;
+  }
+
+  std::vector<int> those(const std::function<bool(const LoggedCall&)>& holds) const {
+    std::vector<int> ranks;
+    for (const auto& [rank, call] : found_.at) {
+      if (holds(*call)) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  const LoggedCall* last_of(int rank) const {
+    return logs_.at(rank)->empty() ? nullptr : &logs_.at(rank)->back();
+  }
+
+  bool finished(int rank) const {
+    const auto* record = timeline_.record(rank);
+    return record != nullptr && std::any_of(record->events.begin(), record->events.end(),
+                                            [](const Event& event) { return event.kind == "end"; });
+  }
+
+  // `rank` issued such a call from that line, at any time or in `step`.
+  bool visited(int rank, const LoggedCall& site, std::optional<std::int64_t> step = {}) const {
+    return std::any_of(logs_.at(rank)->begin(), logs_.at(rank)->end(), [&](const LoggedCall& call) {
+      return call.file == site.file && call.line == site.line && call.op == site.op &&
+             (!step || call.step == *step);
+    });
+  }
+  bool visited_by_any(const std::vector<int>& ranks, const LoggedCall& site) const {
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return visited(rank, site); });
+  }
+
+  // The data loader that `rank` exhausted since the last call that all of the group had in common.
+  const LoggedCall* data_end(int rank) const {
+    const auto at = found_.at.find(rank);
+    const LoggedCall* end = nullptr;
+    for (const auto& call : *logs_.at(rank)) {
+      if (at != found_.at.end() && call.number >= at->second->number) break;
+      if (call.op == "data.end") end = &call;
+      if (call.position > 0 && call.group == found_.group) end = nullptr;
+    }
+    return end;
+  }
+
+  // `rank` is in the midst of a pass over the data that begins at that line.
+  bool in_pass_at(int rank, const LoggedCall& line) const {
+    std::int64_t passes = 0;
+    for (const auto& call : *logs_.at(rank)) {
+      if (call.file != line.file || call.line != line.line) continue;
+      if (call.op == "data.begin") ++passes;
+      if (call.op == "data.end") --passes;
+    }
+    return passes > 0;
+  }
+
+  // Ranks that came to the end of the pass over their data in which the others still are.
+  std::vector<int> ahead() const {
+    std::vector<int> ranks;
+    const LoggedCall* end = nullptr;
+    const auto members = members_of(timeline_, found_.group);
+    for (int rank : members) {
+      if (const auto* own = data_end(rank)) {
+        ranks.push_back(rank);
+        end = own;
+      }
+    }
+    if (end == nullptr || ranks.size() == members.size()) return {};
+    const bool others_go_on = std::any_of(members.begin(), members.end(), [&](int rank) {
+      return std::find(ranks.begin(), ranks.end(), rank) == ranks.end() && in_pass_at(rank, *end);
+    });
+    return others_go_on ? ranks : std::vector<int>{};
+  }
+
+  bool uneven(std::vector<int> culprits) {
+    if (const LoggedCall* end = data_end(culprits.front()))
+      found_.where = Where{end->file, end->line};
+    return say(Reason::kUneven, std::move(culprits),
+               found_.where ? "its data loader was exhausted" : "");
+  }
+
+  bool local(std::vector<int> culprits) {
+    const LoggedCall& call = *found_.at.at(culprits.front());
+    found_.where = Where{call.file, call.line};
+    return say(Reason::kLocal, std::move(culprits));
+  }
+
+  bool mismatch(std::string cause = "") {
+    const LoggedCall& call = *found_.at.begin()->second;
+    found_.where = Where{call.file, call.line};
+    std::vector<int> culprits = members_of(timeline_, found_.group);
+    return say(Reason::kMismatch, std::move(culprits), std::move(cause));
+  }
+
+  bool decide_on_missing() {
+    const LoggedCall& call = *found_.at.begin()->second;
+    const auto present = those([](const LoggedCall&) { return true; });
+    std::vector<int> gone;
+    std::vector<int> elsewhere;
+    std::vector<int> stalled;
+    for (int rank : missing_) {
+      const LoggedCall* last = last_of(rank);
+      if (finished(rank)) {
+        gone.push_back(rank);
+      } else if (last != nullptr && last->position > 0 && last->end_ns == 0) {
+        elsewhere.push_back(rank);
+      } else {
+        stalled.push_back(rank);
+      }
+    }
+    if (!gone.empty()) {
+      const bool goes_on =
+          trains(call) || of_gradients(timeline_, call) || visited_by_any(gone, call);
+      return goes_on ? uneven(std::move(gone)) : local(present);
+    }
+    if (!stalled.empty()) return say(Reason::kStalled, std::move(stalled));
+    const LoggedCall& other = *last_of(elsewhere.front());
+    // It waits in an earlier call of the same group, which the others have left without it: a
+    // backward that they finished with gradients missing. What was missing is another rule's.
+    if (other.group == found_.group) return false;
+    return mismatch("they wait in collectives of different groups");
+  }
+
+  bool decide_between_calls() {
+    const auto gradients = those([&](const LoggedCall& c) { return of_gradients(timeline_, c); });
+    if (!gradients.empty()) return manual_sync(gradients);
+    const auto evaluating = those(evaluates);
+    const auto training = those(trains);
+    const auto hand = those(by_hand);
+    if (!evaluating.empty()) {
+      std::vector<int> others = training.empty() ? hand : training;
+      if (others.empty()) return mismatch();
+      const LoggedCall& site = *found_.at.at(evaluating.front());
+      if (!visited_by_any(others, site)) return local(evaluating);
+      return uneven(std::move(others));  // their evaluation has come to its end
+    }
+    if (training.empty()) return decide_between(hand);
+    if (hand.empty()) return mismatch();
+    return decide_between(training, hand);
+  }
+
+  // All by hand, and different.
+  bool decide_between(const std::vector<int>& hand) {
+    std::vector<int> alone;
+    for (int rank : hand) {
+      std::vector<int> others = hand;
+      std::erase_if(others, [&](int other) {
+        return signature(*found_.at.at(other)) == signature(*found_.at.at(rank));
+      });
+      const LoggedCall& call = *found_.at.at(rank);
+      const bool their_own_is_shared = std::all_of(others.begin(), others.end(), [&](int other) {
+        return visited(rank, *found_.at.at(other)) || found_.at.at(other)->op == "barrier";
+      });
+      if (call.op != "barrier" && !visited_by_any(others, call) && their_own_is_shared)
+        alone.push_back(rank);
+    }
+    if (!alone.empty() && alone.size() < hand.size()) return local(alone);
+    return mismatch();
+  }
+
+  // Some train on, others are in a collective of their own.
+  bool decide_between(const std::vector<int>& training, const std::vector<int>& hand) {
+    const LoggedCall& site = *found_.at.at(hand.front());
+    const bool both_in_step = std::all_of(training.begin(), training.end(),
+                                          [&](int rank) { return visited(rank, site, site.step); });
+    if (both_in_step) return mismatch();
+    if (visited_by_any(training, site)) return uneven(hand);
+    // Nobody else ever came there. What rank 0 does alone is usually meant for it alone.
+    return hand == std::vector{0} ? local(hand) : uneven(hand);
+  }
+
+  bool manual_sync(const std::vector<int>& gradients) {
+    const LoggedCall& call = *found_.at.at(gradients.front());
+    found_.where = Where{call.file, call.line};
+    std::map<int, std::set<std::string>> targets;
+    std::set<std::string> all;
+    std::size_t most = 0;
+    for (const auto& [rank, at] : found_.at) {
+      auto& own = targets[rank];
+      for (const auto& other : *logs_.at(rank)) {
+        if (other.step == call.step && of_gradients(timeline_, other)) {
+          own.insert(other.target.empty() ? fmt::format("{} elements", other.numel) : other.target);
+        }
+      }
+      all.insert(own.begin(), own.end());
+      most = std::max(most, own.size());
+    }
+    std::vector<int> culprits;
+    std::set<std::string> left_out;
+    for (const auto& [rank, own] : targets) {
+      if (own.size() == most && targets.size() > 1 && own == targets[gradients.front()]) continue;
+      culprits.push_back(rank);
+    }
+    for (const auto& target : all) {
+      const bool everywhere = std::all_of(targets.begin(), targets.end(), [&](const auto& entry) {
+        return entry.second.contains(target);
+      });
+      if (!everywhere && target.starts_with("gradient of "))
+        found_.parameters.push_back(target.substr(sizeof "gradient of " - 1));
+    }
+    if (culprits.empty()) {
+      for (const auto& [rank, own] : targets) culprits.push_back(rank);
+    }
+    return say(Reason::kManualSync, std::move(culprits));
+  }
+
+  // Forwards whose backward a rank left out, at a line where others had one; and the step of the
+  // last such.
+  std::pair<std::size_t, std::int64_t> skipped_by(int rank) const {
+    std::set<std::pair<std::string, int>> trained_at;
+    const LoggedCall* open = nullptr;
+    std::vector<const LoggedCall*> left_out;
+    for (const auto& call : *logs_.at(rank)) {
+      if (call.op == "ddp.backward" && open != nullptr) {
+        trained_at.insert({open->file, open->line});
+        open = nullptr;
+      }
+      if (call.op != "ddp.forward" || evaluates(call)) continue;
+      if (open != nullptr) left_out.push_back(open);
+      open = &call;
+    }
+    std::erase_if(left_out, [&](const auto* call) {
+      return !trained_at.contains({call->file, call->line});
+    });
+    return {left_out.size(), left_out.empty() ? 0 : left_out.back()->step};
+  }
+
+  // A rank that left out the backward of a forward, more often than the others did.
+  std::string skipped_backward() const {
+    std::map<std::size_t, std::pair<int, std::int64_t>> by_count;
+    for (int rank : members_of(timeline_, found_.group)) {
+      const auto [count, step] = skipped_by(rank);
+      by_count.emplace(count, std::pair(rank, step));
+    }
+    if (by_count.size() < 2) return "";
+    const auto& [rank, step] = by_count.rbegin()->second;
+    return fmt::format("rank {} left out the backward of a forward in step {}", rank, step);
+  }
+
+  const Timeline& timeline_;
+  const Logs& logs_;
+  Divergence& found_;
+  std::vector<int> missing_;
+};
+
+}  // namespace
+
+bool find_reason(const Timeline& timeline, const Logs& logs, Divergence& found) {
+  return Judge(timeline, logs, found).decide();
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,64 @@
+#include "lib/timeline/stack.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+namespace ddp_doctor {
+namespace {
+
+constexpr std::size_t kMostText = 1 << 20;
+
+// `  File "train.py", line 12 in main`
+std::optional<Frame> frame_of(std::string_view line) {
+  constexpr std::string_view kFile = "  File \"";
+  constexpr std::string_view kLine = "\", line ";
+  if (!line.starts_with(kFile)) return {};
+  line.remove_prefix(kFile.size());
+  const auto end = line.find(kLine);
+  if (end == std::string_view::npos) return {};
+  Frame frame;
+  frame.file = line.substr(0, end);
+  line.remove_prefix(end + kLine.size());
+  const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), frame.line);
+  if (error != std::errc()) return {};
+  line.remove_prefix(static_cast<std::size_t>(rest - line.data()));
+  if (line.starts_with(" in ")) frame.function = line.substr(4);
+  return frame;
+}
+
+}  // namespace
+
+bool Frame::of_the_user() const {
+  return !file.starts_with("<") && file.find("/site-packages/") == std::string::npos &&
+         file.find("/dist-packages/") == std::string::npos &&
+         file.find("/lib/python3") == std::string::npos &&
+         file.find("/ddp_doctor_probe/") == std::string::npos;
+}
+
+std::vector<Frame> main_thread(std::string_view text) {
+  std::vector<std::vector<Frame>> threads;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("hread 0x") != std::string::npos) threads.emplace_back();
+    if (auto frame = frame_of(line); frame && !threads.empty())
+      threads.back().push_back(std::move(*frame));
+  }
+  // It is the one that began with the program; faulthandler writes it last.
+  const auto main = std::find_if(threads.rbegin(), threads.rend(), [](const auto& frames) {
+    return !frames.empty() && frames.back().function == "<module>";
+  });
+  if (main != threads.rend()) return *main;
+  return threads.empty() ? std::vector<Frame>{} : threads.back();
+}
+
+std::vector<Frame> read_stack(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text(kMostText, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  return main_thread(std::string_view(text).substr(0, static_cast<std::size_t>(in.gcount())));
+}
+
+}  // namespace ddp_doctor
