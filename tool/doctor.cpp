@@ -16,7 +16,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "Examine a program: does it synchronize, and if not, why", setup_run},
     {"report", "Show recorded runs again", setup_report},
-    {"explain", "Explain a rule", setup_explain},
+    {"explain", "Explain a rule, or an error text from standard input", setup_explain},
     {"rules", "List the rules", setup_rules},
     {"env", "Show what is installed and what is possible here", setup_env},
     {"demo", "Run a built-in patient", setup_demo},

@@ -1,16 +1,19 @@
 // The command line as a function, so that tests run whole command lines in-process.
 #pragma once
 
+#include <iostream>
+#include <istream>
 #include <ostream>
 #include <string>
 #include <vector>
 
 namespace ddp_doctor {
 
-// `out` gets the result, `err` messages and progress.
+// `out` gets the result, `err` messages and progress; `in` is what was piped in or pasted.
 struct Streams {
   std::ostream& out;
   std::ostream& err;
+  std::istream& in = std::cin;
 };
 
 namespace exit_code {

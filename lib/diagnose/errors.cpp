@@ -1,8 +1,10 @@
 #include "lib/diagnose/errors.h"
 
 #include <algorithm>
+#include <charconv>
 #include <regex>
 #include <sstream>
+#include <string_view>
 
 namespace ddp_doctor {
 namespace {
@@ -64,19 +66,27 @@ std::string telling_line(const std::string& text) {
 }
 
 std::optional<int> index_marked_twice(const std::string& text) {
-  static const std::regex pattern("Parameter at index ([0-9]+)");
-  std::smatch match;
-  if (!std::regex_search(text, match, pattern)) return {};
-  return std::stoi(match[1]);
+  constexpr std::string_view kWords = "Parameter at index ";
+  const auto at = text.find(kWords);
+  if (at == std::string::npos) return {};
+  int index = 0;
+  const char* begin = text.data() + at + kWords.size();
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), index);
+  if (error != std::errc() || end == begin || index < 0) return {};
+  return index;
 }
 
+// Without a regular expression: one recurses for each letter, and the lists of large models have
+// tens of thousands.
 std::vector<int> indices_in(const std::string& error) {
-  static const std::regex pattern(
-      "Parameter indices which did not receive grad for rank [0-9]+: ([0-9 ]+)");
-  std::smatch match;
+  constexpr std::string_view kWhich = "Parameter indices which did not receive grad for rank ";
   std::vector<int> indices;
-  if (!std::regex_search(error, match, pattern)) return indices;
-  std::istringstream list(match[1]);
+  auto at = error.find(kWhich);
+  if (at == std::string::npos) return indices;
+  at = error.find_first_not_of("0123456789", at + kWhich.size());
+  if (at == std::string::npos || error.compare(at, 2, ": ") != 0) return indices;
+  const auto end = error.find_first_not_of("0123456789 ", at + 2);
+  std::istringstream list(error.substr(at + 2, end == std::string::npos ? end : end - at - 2));
   for (int index; list >> index;) indices.push_back(index);
   return indices;
 }

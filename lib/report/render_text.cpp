@@ -7,11 +7,10 @@
 #include "lib/report/cells.h"
 #include "lib/report/render.h"
 #include "lib/report/table.h"
+#include "lib/report/wrap.h"
 
 namespace ddp_doctor {
 namespace {
-
-constexpr std::size_t kWidth = 100;
 
 // Cut between words.
 std::string shortened(const std::string& text, std::size_t most) {
@@ -43,21 +42,7 @@ class TextReport {
   }
 
   void wrapped(const std::string& text, std::size_t indent) {
-    std::string line(indent, ' ');
-    std::size_t start = 0;
-    while (start < text.size()) {
-      std::size_t end = text.find(' ', start);
-      if (end == std::string::npos) end = text.size();
-      const std::string word = text.substr(start, end - start);
-      if (line.size() > indent && line.size() + 1 + word.size() > kWidth) {
-        out_ << line << '\n';
-        line.assign(indent, ' ');
-      }
-      if (line.size() > indent) line += ' ';
-      line += word;
-      start = end + 1;
-    }
-    if (line.size() > indent) out_ << line << '\n';
+    print_wrapped(out_, text, indent, indent);
   }
 
   // Long runs: the first and the last steps; JSON has them all.

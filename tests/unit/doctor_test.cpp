@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "lib/diagnose/rule.h"
@@ -60,6 +61,39 @@ TEST(Doctor, HasAPageForEveryRule) {
     EXPECT_EQ(outcome.code, 0);
     EXPECT_THAT(outcome.out, StartsWith("# " + std::string(rule.code) + " " + rule.name + " (" +
                                         name_of(rule.severity)));
+  }
+}
+
+Outcome explain(const std::string& text, const std::string& format = "text") {
+  std::ostringstream out, err;
+  std::istringstream in(text);
+  const int code = run_doctor({"explain", "-", "--format", format}, {out, err, in});
+  return {code, out.str(), err.str()};
+}
+
+TEST(Doctor, ExplainsAnErrorTextFromStandardInput) {
+  const auto known =
+      explain("Parameter at index 5 with name c.bias has been marked as ready twice.");
+  EXPECT_EQ(known.code, exit_code::kHealthy);
+  EXPECT_THAT(known.out, HasSubstr("\nDDP205 marked-ready-twice: error, certain; from line 1\n"));
+  EXPECT_THAT(known.out, HasSubstr("\n    parameter index 5; c.bias\n"));
+  EXPECT_THAT(known.out, HasSubstr("\n    ddp-doctor explain DDP205\n"));
+  const auto json =
+      nlohmann::json::parse(explain("[rank3]: Connection closed by peer \xff", "json").out);
+  EXPECT_EQ(json["explanations"][0]["rules"][0], "DDP504");
+  EXPECT_EQ(json["explanations"][0]["ranks"][0], 3);
+}
+
+TEST(Doctor, SaysWhatToDoWithATextThatNobodyKnows) {
+  const auto unknown = explain("ValueError: bad sample 17\n");
+  EXPECT_EQ(unknown.code, exit_code::kInconclusive);
+  EXPECT_EQ(unknown.out, "");
+  EXPECT_THAT(unknown.err, HasSubstr("ValueError: bad sample 17"));
+  EXPECT_THAT(unknown.err, HasSubstr("run `ddp-doctor run train.py`"));
+  EXPECT_THAT(explain("hello", "json").out, HasSubstr("\"explanations\": []"));
+  for (const char* nothing : {"", " \n\r\n\t"}) {
+    EXPECT_EQ(explain(nothing).code, exit_code::kCouldNotRun);
+    EXPECT_THAT(explain(nothing).err, HasSubstr("ddp-doctor explain - < train.log"));
   }
 }
 

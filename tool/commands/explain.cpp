@@ -1,33 +1,107 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cctype>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
+#include "lib/report/explanations.h"
+#include "lib/version.h"
 #include "tool/command.h"
+#include "tool/output.h"
 #include "tool/rule_pages.h"
 
 namespace ddp_doctor {
+namespace {
+
+const RulePage& page_of(const std::string& asked) {
+  std::string wanted = asked;
+  for (auto& letter : wanted)
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  if (wanted.starts_with("ddp")) wanted.replace(0, 3, "DDP");
+  if (const Rule* rule = find_rule(wanted)) wanted = rule->code;
+  for (const auto& page : rule_pages()) {
+    if (page.code == wanted) return page;
+  }
+  throw Error(
+      fmt::format("{} is not a rule; `ddp-doctor rules` lists them, and `ddp-doctor explain -` "
+                  "takes an error text from standard input",
+                  asked));
+}
+
+int explain_rule(const std::string& asked, const std::string& format, Streams streams) {
+  const RulePage& page = page_of(asked);
+  if (format == "json") {
+    const Rule* rule = find_rule(page.code);
+    const nlohmann::ordered_json json = {{"schema_version", 1},
+                                         {"rule", page.code},
+                                         {"name", rule->name},
+                                         {"severity", name_of(rule->severity)},
+                                         {"page", page.text}};
+    streams.out << json.dump(2) << '\n';
+  } else {
+    streams.out << page.text;
+  }
+  return exit_code::kHealthy;
+}
+
+// Why nothing could be explained, and what to do.
+std::string nothing_known(const ExplainedLog& log) {
+  const std::string program = log.program.value_or("train.py");
+  if (log.last_error.empty()) {
+    return fmt::format(
+        "no text of DistributedDataParallel that this version knows in {} line(s). Paste the whole "
+        "output of every rank, from the first traceback to the end, or let `ddp-doctor run {}` "
+        "look at the training itself",
+        log.lines, program);
+  }
+  return fmt::format(
+      "no text of DistributedDataParallel that this version knows in {} line(s). The last error "
+      "in it is not about the ranks: {}\nIf only some ranks raise it, paste the others' output "
+      "too, or run `ddp-doctor run {}`, which names the first rank to fall",
+      log.lines, log.last_error, program);
+}
+
+int explain_input(const std::string& format, Streams streams) {
+  if (&streams.in == &std::cin && isatty(STDIN_FILENO) == 1)
+    streams.err << "Paste the error or the log, then press Ctrl-D on a line of its own.\n";
+  const std::string text{std::istreambuf_iterator<char>(streams.in), {}};
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw Error(
+        "nothing came from standard input; paste or pipe the error text in, as in `ddp-doctor "
+        "explain - < train.log`");
+  const ExplainedLog log = explain_log(text);
+  if (format == "json") render_json(log, kVersion, streams.out);
+  if (log.explanations.empty()) {
+    streams.err << "ddp-doctor: " << nothing_known(log) << ".\n";
+    return exit_code::kInconclusive;
+  }
+  if (format != "json") render_text(log, streams.out);
+  return exit_code::kHealthy;
+}
+
+}  // namespace
 
 Action setup_explain(CLI::App& app) {
-  auto code = std::make_shared<std::string>();
-  app.add_option("rule", *code, "Its code (DDP101) or name (wrapper-bypassed)")
+  struct Options {
+    std::string what;
+    std::string format = "text";
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("rule", options->what,
+                 "A rule's code (DDP101) or name (wrapper-bypassed); or - for an error text or "
+                 "log of any torch from standard input")
       ->required()
-      ->type_name("CODE");
-  return [code](const Call& call) {
-    const Streams streams = call.streams;
-    std::string wanted = *code;
-    for (auto& letter : wanted)
-      letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    if (wanted.starts_with("ddp")) wanted.replace(0, 3, "DDP");
-    if (const Rule* rule = find_rule(wanted)) wanted = rule->code;
-    for (const auto& page : rule_pages()) {
-      if (page.code == wanted) {
-        streams.out << page.text;
-        return exit_code::kHealthy;
-      }
-    }
-    throw Error(fmt::format("{} is not a rule; `ddp-doctor rules` lists them", *code));
+      ->type_name("CODE|-");
+  app.add_option("--format", options->format, "What stdout gets")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  add_environment_defaults(app);
+  return [options](const Call& call) {
+    return options->what == "-" ? explain_input(options->format, call.streams)
+                                : explain_rule(options->what, options->format, call.streams);
   };
 }
 

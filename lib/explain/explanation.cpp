@@ -1,0 +1,238 @@
+// Looks for all known texts in each rank's stream, reads what they say, and puts them in order.
+// Words are found by plain search, figures are read in short windows after them: a regular
+// expression over a whole log would overflow the stack on a long line.
+#include "lib/explain/explanation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+
+#include "lib/explain/known_texts.h"
+#include "lib/explain/pasted_log.h"
+
+namespace ddp_doctor {
+namespace {
+
+using std::string_view;
+
+// A known text in this log.
+struct Found {
+  const KnownText* text;
+  Facts facts = {};
+  std::size_t line = std::numeric_limits<std::size_t>::max();
+  std::vector<const LogStream*> streams = {};
+};
+
+// Of the same message, where it may matter what else it says.
+string_view around(string_view text, std::size_t at, std::size_t before, std::size_t after) {
+  const auto begin = at - std::min(at, before);
+  return text.substr(begin, at - begin + after);
+}
+
+bool has(string_view text, string_view words) { return text.find(words) != string_view::npos; }
+
+bool has_company(string_view text, std::size_t at) {
+  const auto nearby = around(text, at, 300, 300);
+  return has(nearby, "gloo") || has(nearby, "NCCL") || has(nearby, "nccl") || has(nearby, "c10d") ||
+         has(nearby, "TCPStore") || has(nearby, "ProcessGroup");
+}
+
+bool counts(const KnownText& known, const Phrase& phrase, string_view text, std::size_t at) {
+  if (!known.not_before.empty() && has(around(text, at, 0, 250), known.not_before)) return false;
+  if (!known.not_after.empty() && has(around(text, at, 250, 0), known.not_after)) return false;
+  return !phrase.needs_company || has_company(text, at);
+}
+
+// Positions of `known` in `stream`.
+std::vector<std::size_t> places(const KnownText& known, const LogStream& stream) {
+  std::vector<std::size_t> found;
+  const string_view text = stream.text;
+  for (const auto& phrase : known.phrases) {
+    for (auto at = text.find(phrase.words); at != string_view::npos;
+         at = text.find(phrase.words, at + phrase.words.size())) {
+      if (counts(known, phrase, text, at)) found.push_back(at);
+    }
+  }
+  return found;
+}
+
+// "ValueError: bad sample 17", as Python ends a traceback.
+bool is_error(string_view line) {
+  const auto end = line.substr(0, 120).find_first_not_of(
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.");
+  const auto name = line.substr(0, end);
+  if (!name.ends_with("Error") && !name.ends_with("Exception")) return false;
+  // About other errors: torchrun's summary, and the second line of what NCCL says.
+  if (name.ends_with("ChildFailedError") || name.starts_with("nccl")) return false;
+  return name.size() == line.size() || line[name.size()] == ':' || line.substr(name.size()) == " ";
+}
+
+struct OwnErrors {
+  Found found{&own_error_text()};
+  std::string last;
+  std::size_t last_line = 0;
+};
+
+// Errors of the program's own: those that no known text stands in.
+void collect_errors(const LogStream& stream, std::vector<std::size_t> known, OwnErrors& errors) {
+  std::sort(known.begin(), known.end());
+  for (std::size_t i = 0; i < stream.lines.size(); ++i) {
+    auto line = stream.line(i);
+    if (!is_error(line)) continue;
+    const auto [begin, number] = stream.lines[i];
+    const auto inside = std::lower_bound(known.begin(), known.end(), begin);
+    const bool own = inside == known.end() || *inside >= begin + line.size();
+    line = line.substr(0, 300);
+    while (line.ends_with(' ')) line.remove_suffix(1);
+    if (number > errors.last_line) {
+      errors.last = line;
+      errors.last_line = number;
+    }
+    if (!own) continue;
+    RankSaid& said = errors.found.facts.by(stream.rank);
+    // Without labels they may be those of several ranks.
+    const std::size_t most = stream.rank ? 1 : 5;
+    const auto seen = std::any_of(said.figures.begin(), said.figures.end(),
+                                  [&](const auto& figure) { return figure.second == line; });
+    if (seen || said.figures.size() >= most) continue;
+    said.note(said.figures.empty() ? "error" : fmt::format("error {}", said.figures.size() + 1),
+              std::string(line));
+    errors.found.line = std::min(errors.found.line, number);
+  }
+}
+
+void sort_unique(auto& list) {
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+}
+
+std::vector<RankSaid> said_in(const Facts& facts) {
+  std::vector<RankSaid> all;
+  for (const auto& [rank, said] : facts.ranks) {
+    const bool empty = said.indices.empty() && said.names.empty() && said.figures.empty();
+    // That some line has no label is worth nothing if others have.
+    if (rank < 0 && empty && facts.ranks.size() > 1) continue;
+    all.push_back(said);
+    sort_unique(all.back().indices);
+    sort_unique(all.back().names);
+  }
+  return all;
+}
+
+Explanation explanation_of(const Found& found, const std::string& program) {
+  const KnownText& known = *found.text;
+  Explanation explanation;
+  explanation.text = known.id;
+  explanation.rules.assign(known.rules.begin(), known.rules.end());
+  explanation.severity = known.severity;
+  explanation.certainty = known.certainty;
+  explanation.line = found.line;
+  explanation.said = said_in(found.facts);
+  explanation.suspects.assign(found.facts.suspects.begin(), found.facts.suspects.end());
+  explanation.says = known.says;
+  explanation.means.assign(known.means.begin(), known.means.end());
+  explanation.causes.assign(known.causes.begin(), known.causes.end());
+  const auto stands = [&](const Clue& clue) {
+    return std::any_of(found.streams.begin(), found.streams.end(),
+                       [&](const auto* stream) { return has(stream->text, clue.words); });
+  };
+  const auto version = std::find_if(known.versions.begin(), known.versions.end(), stands);
+  if (version != known.versions.end()) explanation.torch = version->means;
+  for (const auto& clue : known.clues) {
+    if (stands(clue)) explanation.seen.emplace_back(clue.means);
+  }
+  if (known.weigh != nullptr) known.weigh(explanation);
+  if (!explanation.rules.empty()) {
+    std::stable_partition(
+        explanation.causes.begin(), explanation.causes.end(),
+        [&](const std::string& cause) { return cause.starts_with(explanation.rules.front()); });
+  }
+  explanation.next.push_back({"ddp-doctor run " + program, std::string(known.run)});
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, explanation.rules.size()); ++i)
+    explanation.next.push_back({"ddp-doctor explain " + explanation.rules[i], ""});
+  return explanation;
+}
+
+// A lost connection follows from whatever else is in the log, and has no causes of its own then.
+void relate(std::vector<Explanation>& explanations, Depth nearest) {
+  for (auto& explanation : explanations) {
+    if (explanation.text != "peer-lost") continue;
+    if (nearest >= Depth::kConsequence) {
+      explanation.seen.emplace_back(
+          "No rank in this text has an error of its own: the other ranks' output is needed.");
+      continue;
+    }
+    const auto& first = explanations.front();
+    explanation.seen.push_back(fmt::format("It follows from the first above, {}.",
+                                           first.rules.empty() ? first.text : first.rules.front()));
+    explanation.causes.clear();
+    explanation.next.clear();
+  }
+}
+
+}  // namespace
+
+std::vector<int> Explanation::ranks() const {
+  std::vector<int> ranks;
+  for (const auto& rank : said) {
+    if (rank.rank) ranks.push_back(*rank.rank);
+  }
+  return ranks;
+}
+
+ExplainedLog explain_log(std::string_view text) {
+  const PastedLog log = read_log(text);
+  std::vector<Found> found;
+  for (const auto texts :
+       {constructor_texts(), reducer_texts(), collective_texts(), warning_texts()}) {
+    for (const auto* known : texts) found.push_back({known});
+  }
+  OwnErrors errors;
+  for (const auto& stream : log.streams) {
+    std::vector<std::size_t> all;
+    for (auto& entry : found) {
+      const auto positions = places(*entry.text, stream);
+      if (positions.empty()) continue;
+      for (const auto at : positions) entry.line = std::min(entry.line, stream.number_at(at));
+      all.insert(all.end(), positions.begin(), positions.end());
+      entry.facts.by(stream.rank);
+      entry.streams.push_back(&stream);
+      entry.text->read(stream, entry.facts);
+    }
+    collect_errors(stream, std::move(all), errors);
+  }
+  std::erase_if(found, [](const Found& entry) { return entry.streams.empty(); });
+  const auto is_found = [&](string_view id) {
+    return std::any_of(found.begin(), found.end(),
+                       [&](const Found& entry) { return entry.text->id == id; });
+  };
+  std::vector<const KnownText*> parts;
+  for (const auto& entry : found) {
+    const auto& whole = entry.text->part_of;
+    if (std::any_of(whole.begin(), whole.end(), is_found)) parts.push_back(entry.text);
+  }
+  std::erase_if(found, [&](const Found& entry) {
+    return std::find(parts.begin(), parts.end(), entry.text) != parts.end();
+  });
+  // Alone, a program's error is not ours to explain.
+  const bool consequences = std::any_of(found.begin(), found.end(), [](const Found& entry) {
+    return entry.text->depth == Depth::kCollective || entry.text->depth == Depth::kConsequence;
+  });
+  if (consequences && !errors.found.facts.ranks.empty()) found.push_back(std::move(errors.found));
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return std::pair(a.text->depth, a.line) < std::pair(b.text->depth, b.line);
+  });
+
+  ExplainedLog explained;
+  explained.lines = log.lines;
+  explained.program = program_in(log);
+  explained.last_error = errors.last;
+  for (const auto& entry : found)
+    explained.explanations.push_back(explanation_of(entry, explained.program.value_or("train.py")));
+  if (!found.empty()) relate(explained.explanations, found.front().text->depth);
+  return explained;
+}
+
+}  // namespace ddp_doctor

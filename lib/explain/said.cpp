@@ -1,0 +1,169 @@
+// What is said of parameters.
+#include "lib/explain/said.h"
+
+#include <algorithm>
+
+#include "lib/diagnose/errors.h"
+#include "lib/explain/message_window.h"
+
+namespace ddp_doctor {
+namespace {
+
+using std::string_view;
+
+bool is_list(string_view line) {
+  return line.find_first_not_of("0123456789 ") == string_view::npos &&
+         line.find_first_of("0123456789") != string_view::npos;
+}
+
+// Where the list that begins at `begin` ends: with its line, or with the lines after it that a
+// terminal made of it. Indices ascend. At the latest it ends at the next list.
+std::size_t end_of_list(const LogStream& stream, std::size_t begin, std::size_t next) {
+  auto index = stream.line_at(begin);
+  if (next < stream.lines[index].begin + stream.line(index).size()) return next;
+  const auto last_index = [](string_view line) {
+    line = line.substr(0, line.find_last_not_of(' ') + 1);
+    return number_in(line.substr(line.find_last_of(": ") + 1)).value_or(-1);
+  };
+  while (index + 1 < stream.lines.size() && is_list(stream.line(index + 1)) &&
+         number_in(stream.line(index + 1)).value_or(-1) > last_index(stream.line(index))) {
+    ++index;
+  }
+  return std::min(next, stream.lines[index].begin + stream.line(index).size());
+}
+
+// "c.bias, c.weight": a name that a comma follows is not the last.
+void take_names(string_view list, RankSaid& said) {
+  for (bool more = true; more && !list.empty();) {
+    string_view name = until(list, " ");
+    list.remove_prefix(std::min(list.size(), name.size() + 1));
+    more = name.ends_with(',');
+    if (more) name.remove_suffix(1);
+    if (name.ends_with("...")) {
+      said.cut = true;
+    } else if (!name.empty()) {
+      said.names.emplace_back(name);
+    }
+  }
+}
+
+void take_parameter(RankSaid& said, std::optional<int> index, string_view name) {
+  if (index) said.indices.push_back(*index);
+  if (!name.empty()) said.names.emplace_back(name);
+}
+
+}  // namespace
+
+const std::string* RankSaid::figure(const std::string& what) const {
+  const auto found = std::find_if(figures.begin(), figures.end(),
+                                  [&](const auto& figure) { return figure.first == what; });
+  return found == figures.end() ? nullptr : &found->second;
+}
+
+void RankSaid::note(const std::string& what, std::string value) {
+  if (!value.empty() && figure(what) == nullptr) figures.emplace_back(what, std::move(value));
+}
+
+RankSaid& Facts::by(std::optional<int> rank) {
+  RankSaid& said = ranks[rank.value_or(-1)];
+  said.rank = rank;
+  return said;
+}
+
+void read_nothing(const LogStream&, Facts&) {}
+
+void read_unused(const LogStream& stream, Facts& facts) {
+  const string_view text = stream.text;
+  constexpr string_view kWhich = " which did not receive grad for rank ";
+  for (auto at = text.find(kWhich); at != string_view::npos; at = text.find(kWhich, at + 1)) {
+    const auto begin = at + kWhich.size();
+    const auto told = small_number_in(text.substr(begin));
+    if (!told) continue;
+    RankSaid& said = facts.by(rank_of(stream, told));
+    const auto before = text.substr(0, at);
+    if (before.ends_with("Parameter indices")) {
+      const auto end = std::min(end_of_list(stream, begin, text.find(kWhich, begin)), text.size());
+      const auto list = text.substr(begin, end - begin);
+      const auto indices =
+          indices_in("Parameter indices" + std::string(kWhich) + std::string(list));
+      said.indices.insert(said.indices.end(), indices.begin(), indices.end());
+      said.cut |= list.find("...") != string_view::npos;
+    } else if (const auto colon = text.substr(begin, 14).find(": "); colon != string_view::npos) {
+      take_names(text.substr(begin + colon + 2), said);
+    }
+  }
+  each_window(stream, " did not get gradient in backwards pass",
+              [&](string_view before, string_view) {
+                const auto at = before.rfind("] Parameter: ");
+                if (at == string_view::npos) return;
+                const auto rank = rank_of(stream, number_after(before.substr(0, at), "[Rank "));
+                take_parameter(facts.by(rank), {}, before.substr(at + 13));
+              });
+}
+
+void read_marked_unused(const LogStream& stream, Facts& facts) {
+  read_unused(stream, facts);
+  each_window(stream, " is marked as unused", [&](string_view before, string_view) {
+    const auto at = before.rfind("Parameter ");
+    if (at == string_view::npos) return;
+    const auto rank = rank_of(stream, number_after(before.substr(0, at), "[Rank "));
+    const auto parameter = before.substr(at + 10);
+    take_parameter(facts.by(rank), number_after(parameter, " at index "),
+                   until(parameter, " at index "));
+  });
+}
+
+void read_ready_twice(const LogStream& stream, Facts& facts) {
+  each_window(stream, " has been marked as ready twice", [&](string_view before, string_view) {
+    const auto at = before.rfind("Parameter at index ");
+    if (at == string_view::npos) return;
+    const auto parameter = before.substr(at);
+    const auto name = parameter.find(" with name ");
+    take_parameter(facts.by(rank_of(stream, {})), index_marked_twice(std::string(parameter)),
+                   name == string_view::npos ? string_view() : parameter.substr(name + 11));
+  });
+}
+
+void read_counts(const LogStream& stream, Facts& facts) {
+  each_window(stream, "expects same model across all ranks, but ",
+              [&](string_view, string_view after) {
+                for (const string_view who : {"Rank ", "while rank "}) {
+                  const auto at = after.find(who);
+                  if (at == string_view::npos) continue;
+                  const auto rest = after.substr(at + who.size());
+                  const auto rank = number_after(after.substr(0, at + who.size() + 9), who);
+                  const auto has = between(rest, " has ", " params");
+                  if (!rank || has.empty()) continue;
+                  const auto count = has.substr(has.find_last_of(' ') + 1);
+                  facts.by(rank).note("trainable parameters", std::string(count));
+                }
+              });
+}
+
+void read_shapes(const LogStream& stream, Facts& facts) {
+  each_window(stream, "] in this process with ", [&](string_view before, string_view after) {
+    const auto open = before.find_last_of('[');
+    if (open == string_view::npos) return;
+    // "[1]: params[0]", without the rank in older versions; "replicas[0][0]" in still older ones
+    const auto label = before.rfind("]: params[");
+    std::optional<int> told;
+    if (label != string_view::npos && label + 9 == open)
+      told = number_after(before.substr(0, label), "[");
+    RankSaid& said = facts.by(rank_of(stream, told));
+    take_parameter(said, number_after(before, "["), {});
+    const auto what = until(after, " ");
+    said.note(std::string(what), std::string(between(after, " ", " appears")));
+    said.note("differ in", std::string(between(after, "not to match ", " ")));
+  });
+}
+
+void read_version(const LogStream& stream, Facts& facts) {
+  each_window(stream, "modified by an inplace operation", [&](string_view, string_view after) {
+    RankSaid& said = facts.by(stream.rank);
+    if (const auto tensor = between(after, ": [", "]]"); !tensor.empty())
+      said.note("tensor", std::string(tensor) + "]");
+    said.note("version", std::string(between(after, "is at version ", " instead")));
+  });
+}
+
+}  // namespace ddp_doctor

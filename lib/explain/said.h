@@ -1,0 +1,67 @@
+// What PyTorch's messages say beyond their fixed words, rank by rank: parameters, shapes, sequence
+// numbers, collectives. One reader for each form of message; none of them throws, none keeps more
+// than a short window of a message, whatever stands there.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/explain/pasted_log.h"
+
+namespace ddp_doctor {
+
+struct RankSaid {
+  std::optional<int> rank;         // nothing where neither a label nor the text tells
+  std::vector<int> indices;        // as DistributedDataParallel counts trainable parameters
+  std::vector<std::string> names;  // PyTorch lists them in no order: not that of the indices
+  bool cut = false;                // the list ended in "..."
+  std::vector<std::pair<std::string, std::string>> figures;  // "collective", "ALLREDUCE"
+
+  const std::string* figure(const std::string& what) const;
+  void note(const std::string& what, std::string value);  // the first value of each stays
+};
+
+struct Facts {
+  RankSaid& by(std::optional<int> rank);
+
+  std::map<int, RankSaid> ranks;  // -1: not told
+  std::set<int> suspects;         // ranks that others waited for, or that fell first
+};
+
+// Each reads all messages of its form in one stream.
+using Reader = void (*)(const LogStream& stream, Facts& facts);
+
+void read_nothing(const LogStream& stream, Facts& facts);
+// "Parameter indices which did not receive grad for rank 0: 4 5", "Parameters which did ...:
+// c.bias",
+// "[Rank 0] Parameter: c.bias did not get gradient in backwards pass."
+void read_unused(const LogStream& stream, Facts& facts);
+// "Parameter c.bias at index 5 is marked as unused."
+void read_marked_unused(const LogStream& stream, Facts& facts);
+// "Parameter at index 5 with name c.bias has been marked as ready twice."
+void read_ready_twice(const LogStream& stream, Facts& facts);
+// "Rank 1 has 3 params, while rank 0 has inconsistent 4 params."
+void read_counts(const LogStream& stream, Facts& facts);
+// "[1]: params[0] in this process with sizes [5, 4] appears not to match sizes ..."
+void read_shapes(const LogStream& stream, Facts& facts);
+// "[torch.FloatTensor [4]] is at version 4; expected version 3 instead."
+void read_version(const LogStream& stream, Facts& facts);
+// "Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=7, OpType=ALLREDUCE, ..."
+void read_fingerprints(const LogStream& stream, Facts& facts);
+// "op.preamble.length <= op.nbytes. 40004 vs 4"
+void read_sizes(const LogStream& stream, Facts& facts);
+// "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 3000 ms"
+void read_barrier(const LogStream& stream, Facts& facts);
+// "WorkNCCL(SeqNum=808, OpType=ALLREDUCE, ...) ran for 600020 milliseconds", "last enqueued NCCL
+// work: 811, last completed NCCL work: 807", "Timed out waiting 6000ms for recv operation"
+void read_timeouts(const LogStream& stream, Facts& facts);
+// "Connection closed by peer [127.0.0.1]:7563"
+void read_peer(const LogStream& stream, Facts& facts);
+// "Root Cause (first observed failure): [0]: ... rank : 1 (local_rank: 1) exitcode : -9 (pid: 7)"
+void read_root_cause(const LogStream& stream, Facts& facts);
+
+}  // namespace ddp_doctor

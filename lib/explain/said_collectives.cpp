@@ -1,0 +1,145 @@
+// What is said of collectives and of ranks that do not come.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/explain/message_window.h"
+#include "lib/explain/said.h"
+
+namespace ddp_doctor {
+namespace {
+
+using std::string_view;
+
+// A terminal may break a line anywhere, in the middle of a word too.
+std::string without_blanks(string_view text) {
+  std::string out(text);
+  out.erase(std::remove(out.begin(), out.end(), ' '), out.end());
+  return out;
+}
+
+// Up to the next "," or ")", or where something else begins.
+std::string field(const std::string& text, string_view name) {
+  const auto at = text.find(name);
+  if (at == std::string::npos) return {};
+  string_view value = string_view(text).substr(at + name.size());
+  if (value.starts_with('[')) {
+    const auto end = value.substr(0, 120).find(']');
+    return end == string_view::npos ? std::string() : std::string(value.substr(0, end + 1));
+  }
+  const bool digits = !value.empty() && value.front() >= '0' && value.front() <= '9';
+  return std::string(
+      value.substr(0, std::min<std::size_t>(60, digits ? value.find_first_not_of("0123456789")
+                                                       : value.find_first_of(",)."))));
+}
+
+}  // namespace
+
+void read_fingerprints(const LogStream& stream, Facts& facts) {
+  for (const string_view words :
+       {" is running collective: ", " is running inconsistent collective: "}) {
+    each_window(stream, words, [&](string_view before, string_view after) {
+      const auto rank = number_after(last_of(before, 14), "ank ");
+      if (!rank) return;
+      RankSaid& said = facts.by(rank);
+      if (!after.starts_with("CollectiveFingerPrint")) {
+        said.note("collective",
+                  std::string(after.substr(0, after.substr(0, 40).find_first_of(".,( "))));
+        return;
+      }
+      const auto print = without_blanks(until(after, "but Rank"));
+      said.note("collective", field(print, "OpType="));
+      said.note("shape", field(print, "TensorShape="));
+      said.note("number", field(print, "SequenceNumber="));
+    });
+  }
+}
+
+void read_sizes(const LogStream& stream, Facts& facts) {
+  each_window(stream, "op.preamble.length <= op.nbytes", [&](string_view, string_view after) {
+    const auto came =
+        number_in(after.substr(std::min(after.size(), after.find_first_of("0123456789"))));
+    const auto vs = after.find(" vs ");
+    if (!came || vs == string_view::npos || vs > 40) return;
+    RankSaid& said = facts.by(stream.rank);
+    said.note("bytes received", std::to_string(*came));
+    said.note("bytes expected", std::to_string(number_in(after.substr(vs + 4)).value_or(0)));
+  });
+}
+
+void read_barrier(const LogStream& stream, Facts& facts) {
+  each_window(
+      stream, " failed to pass monitoredBarrier", [&](string_view before, string_view after) {
+        const auto at = before.rfind("Rank");
+        if (at == string_view::npos) return;
+        string_view list = before.substr(at + 4);
+        while (!list.empty()) {
+          const auto rank = small_number_in(list);
+          if (rank) facts.suspects.insert(*rank);
+          list.remove_prefix(rank ? std::min(list.size(), list.find_first_not_of("0123456789"))
+                                  : 1);
+        }
+        facts.by(rank_of(stream, 0))
+            .note("waited", std::string(between(after, " in ", "ms")) + "ms");
+      });
+}
+
+void read_timeouts(const LogStream& stream, Facts& facts) {
+  each_window(stream, "ollective operation timeout", [&](string_view before, string_view after) {
+    const auto told = number_after(last_of(before, 60), "[Rank ");
+    RankSaid& said = facts.by(rank_of(stream, told));
+    const auto work = after.substr(0, 60).find("WorkNCCL(");
+    if (work == string_view::npos) return;
+    const auto print = without_blanks(until(after.substr(work, 300), " ran for "));
+    said.note("collective", field(print, "OpType="));
+    said.note("number", field(print, "SeqNum="));
+    said.note("shape", field(print, "TensorShape="));
+    said.note("elements", field(print, "NumelIn="));
+    said.note("timeout in ms", field(print, "Timeout(ms)="));
+  });
+  each_window(stream, "last enqueued ", [&](string_view before, string_view after) {
+    const auto told = number_after(last_of(before, 200), "Rank ");
+    RankSaid& said = facts.by(rank_of(stream, told));
+    const auto line = after.substr(0, 80);
+    const auto completed = line.find("last completed");
+    if (completed == string_view::npos) return;
+    // -1: none yet.
+    const auto value = [](string_view part) {
+      const auto at = part.find("work: ");
+      const auto number = at == string_view::npos ? string_view() : part.substr(at + 6);
+      return std::string(number.substr(0, number.find_first_not_of("-0123456789")));
+    };
+    said.note("last enqueued", value(line.substr(0, completed)));
+    said.note("last completed", value(line.substr(completed)));
+  });
+  each_window(stream, "Timed out waiting ", [&](string_view, string_view after) {
+    const auto operation = between(after.substr(0, 60), "ms for ", " operation");
+    if (!operation.empty())
+      facts.by(stream.rank)
+          .note("waited", fmt::format("{} ms in {}", number_in(after).value_or(0), operation));
+  });
+}
+
+void read_peer(const LogStream& stream, Facts& facts) {
+  each_window(stream, "onnection closed by peer [", [&](string_view, string_view after) {
+    // Newer versions end the sentence here.
+    auto peer = until(after.substr(0, 60), " ");
+    if (peer.ends_with('.')) peer.remove_suffix(1);
+    facts.by(stream.rank).note("peer", "[" + std::string(peer));
+  });
+}
+
+void read_root_cause(const LogStream& stream, Facts& facts) {
+  each_window(stream, "Root Cause (first observed failure)", [&](string_view, string_view after) {
+    const auto at = after.find("rank : ");
+    if (at == string_view::npos) return;
+    const auto rank = small_number_in(after.substr(at + 7));
+    if (!rank) return;
+    facts.suspects.insert(*rank);
+    RankSaid& said = facts.by(rank);
+    said.note("exit code", std::string(between(after, "exitcode : ", " ")));
+    said.note("signal", std::string(between(after, "Signal ", " received")));
+  });
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,173 @@
+// What the figures of several ranks say together that none says alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "lib/diagnose/facts.h"
+#include "lib/explain/explanation.h"
+#include "lib/explain/known_texts.h"
+
+namespace ddp_doctor {
+namespace {
+
+// The ranks that give this figure, and its different values.
+struct Figures {
+  std::vector<int> ranks;
+  std::set<std::string> values;
+};
+
+Figures figures_of(const Explanation& explanation, const std::string& what) {
+  Figures figures;
+  for (const auto& said : explanation.said) {
+    const auto* value = said.figure(what);
+    if (value == nullptr) continue;
+    figures.values.insert(*value);
+    if (said.rank) figures.ranks.push_back(*said.rank);
+  }
+  return figures;
+}
+
+bool is_in(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// The ranks with the smallest value, if not all have it.
+std::vector<int> behind(const Explanation& explanation, const std::string& what) {
+  std::vector<int> last;
+  long long least = 0;
+  bool differ = false;
+  for (const auto& said : explanation.said) {
+    const auto* value = said.figure(what);
+    if (value == nullptr || !said.rank) continue;
+    const long long number = std::atoll(value->c_str());
+    differ |= !last.empty() && number != least;
+    if (last.empty() || number < least) {
+      last = {*said.rank};
+      least = number;
+    } else if (number == least) {
+      last.push_back(*said.rank);
+    }
+  }
+  return differ ? last : std::vector<int>();
+}
+
+}  // namespace
+
+void weigh_unused(Explanation& explanation) {
+  std::vector<const RankSaid*> lists;
+  for (const auto& said : explanation.said) {
+    if (!said.indices.empty() || !said.names.empty()) lists.push_back(&said);
+  }
+  if (lists.empty()) {
+    explanation.seen.emplace_back("There is no list of parameters in the text.");
+    return;
+  }
+  std::vector<int> ranks;
+  for (const auto* said : lists) {
+    if (said->rank) ranks.push_back(*said->rank);
+  }
+  const bool same = std::all_of(lists.begin(), lists.end(), [&](const auto* said) {
+    return said->indices == lists.front()->indices &&
+           (!said->indices.empty() || said->names == lists.front()->names);
+  });
+  if (!same) {
+    explanation.seen.emplace_back(
+        "Ranks list different parameters: which branch is taken depends on the rank or its batch "
+        "(DDP202).");
+    const auto known = std::find(explanation.rules.begin(), explanation.rules.end(), "DDP202");
+    if (known != explanation.rules.end()) explanation.rules.erase(known);
+    // A broken promise of static_graph stays one, whoever broke it.
+    const bool promised = !explanation.rules.empty() && explanation.rules.front() == "DDP206";
+    explanation.rules.insert(explanation.rules.begin() + (promised ? 1 : 0), "DDP202");
+  } else if (lists.size() > 1) {
+    explanation.seen.push_back(
+        fmt::format("{} list the same parameters: no branch that depends on the rank.",
+                    ranks.size() == lists.size() ? "R" + ranks_of(ranks).substr(1) : "All ranks"));
+  } else {
+    explanation.seen.push_back(fmt::format(
+        "Only {}'s list is in the text. If another rank lists other parameters, it is DDP202.",
+        ranks.empty() ? "one rank" : ranks_of(ranks)));
+  }
+}
+
+void weigh_counts(Explanation& explanation) {
+  const auto counts = figures_of(explanation, "trainable parameters");
+  if (!counts.values.contains("0")) return;
+  explanation.certainty = Certainty::kLikely;
+  explanation.seen.emplace_back(
+      "A count of 0 is what a rank reads if the other's number never arrived. Suspect the launch "
+      "or the communication before the models: as many processes as the world size, a GPU of its "
+      "own for each, one address and port for all; then a backend that fails or times out.");
+}
+
+void weigh_fingerprints(Explanation& explanation) {
+  const auto operations = figures_of(explanation, "collective");
+  const auto shapes = figures_of(explanation, "shape");
+  const auto lead = [&](const char* rule) {
+    auto& rules = explanation.rules;
+    rules.erase(std::remove(rules.begin(), rules.end(), rule), rules.end());
+    rules.insert(rules.begin() + 1, rule);
+  };
+  if (operations.values.size() > 1) {
+    explanation.seen.push_back(
+        fmt::format("The operations differ ({}): the ranks are at different places of the program.",
+                    fmt::join(operations.values, " and ")));
+    if (operations.values.contains("BROADCAST")) {
+      explanation.seen.emplace_back(
+          "A forward of the wrapper begins with a BROADCAST if the module has buffers: that rank "
+          "may be a forward ahead.");
+      lead("DDP505");
+    }
+  } else if (shapes.values.size() > 1) {
+    explanation.seen.push_back(
+        fmt::format("The same operation with different shapes ({}): in a backward pass, buckets of "
+                    "different parameters.",
+                    fmt::join(shapes.values, " and ")));
+    lead("DDP202");
+  }
+  const auto late = behind(explanation, "number");
+  if (!late.empty())
+    explanation.seen.push_back(
+        fmt::format("{} issued fewer calls than the others.", "R" + ranks_of(late).substr(1)));
+}
+
+void weigh_suspects(Explanation& explanation) {
+  if (explanation.suspects.empty()) return;
+  explanation.seen.push_back(fmt::format("Look at {} first.", ranks_of(explanation.suspects)));
+}
+
+void weigh_timeouts(Explanation& explanation) {
+  const auto numbers = figures_of(explanation, "number");
+  const auto operations = figures_of(explanation, "collective");
+  const auto sizes = figures_of(explanation, "elements");
+  if (operations.values.size() > 1 || (numbers.values.size() == 1 && sizes.values.size() > 1)) {
+    explanation.seen.push_back(fmt::format(
+        "Ranks wait in different collectives ({}): their calls are out of step (DDP502).",
+        fmt::join(operations.values.size() > 1 ? operations.values : sizes.values, " and ")));
+    explanation.rules.erase(
+        std::remove(explanation.rules.begin(), explanation.rules.end(), "DDP502"),
+        explanation.rules.end());
+    explanation.rules.insert(explanation.rules.begin(), "DDP502");
+  }
+  auto late = behind(explanation, "last enqueued");
+  if (late.empty()) late = behind(explanation, "number");
+  // Ranks between others that timed out, of which nothing is heard.
+  const auto waited = explanation.ranks();
+  constexpr int kManyRanks = 100'000;
+  if (late.empty() && waited.size() > 1 && waited.back() < kManyRanks) {
+    for (int rank = 0; rank < waited.back(); ++rank) {
+      if (!is_in(waited, rank)) late.push_back(rank);
+    }
+    if (!late.empty())
+      explanation.seen.push_back(fmt::format("{} waited; of {} there is no such message.",
+                                             "R" + ranks_of(waited).substr(1), ranks_of(late)));
+  } else if (!late.empty()) {
+    explanation.seen.push_back(
+        fmt::format("{} issued fewer calls than the others.", "R" + ranks_of(late).substr(1)));
+  }
+  explanation.suspects = late;
+  weigh_suspects(explanation);
+}
+
+}  // namespace ddp_doctor

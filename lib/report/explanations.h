@@ -1,0 +1,17 @@
+// Renderers of an explained log: the value in, text out.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "lib/explain/explanation.h"
+
+namespace ddp_doctor {
+
+// For people.
+void render_text(const ExplainedLog& log, std::ostream& out);
+
+// For programs: schema_version 1, additive changes only.
+void render_json(const ExplainedLog& log, const std::string& tool_version, std::ostream& out);
+
+}  // namespace ddp_doctor
