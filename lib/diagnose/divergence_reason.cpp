@@ -114,10 +114,15 @@ class Judge {
   }
 
   bool uneven(std::vector<int> culprits) {
-    if (const LoggedCall* end = data_end(culprits.front()))
+    const LoggedCall* end = data_end(culprits.front());
+    const auto at = found_.at.find(culprits.front());
+    if (end != nullptr) {
       found_.where = Where{end->file, end->line};
+    } else if (at != found_.at.end()) {
+      found_.where = Where{at->second->file, at->second->line};
+    }
     return say(Reason::kUneven, std::move(culprits),
-               found_.where ? "its data loader was exhausted" : "");
+               end != nullptr ? "its data loader was exhausted" : "");
   }
 
   bool local(std::vector<int> culprits) {
@@ -206,13 +211,13 @@ class Judge {
                                           [&](int rank) { return visited(rank, site, site.step); });
     if (both_in_step) return mismatch();
     if (visited_by_any(training, site)) return uneven(hand);
-    // Nobody else ever came there. What rank 0 does alone is usually meant for it alone.
-    return hand == std::vector{0} ? local(hand) : uneven(hand);
+    // Nobody else ever came there. What rank 0 does alone is usually meant for it alone, but a
+    // barrier stands behind a loop that one has left.
+    return hand == std::vector{0} && site.op != "barrier" ? local(hand) : uneven(hand);
   }
 
   bool manual_sync(const std::vector<int>& gradients) {
     const LoggedCall& call = *found_.at.at(gradients.front());
-    found_.where = Where{call.file, call.line};
     std::map<int, std::set<std::string>> targets;
     std::set<std::string> all;
     std::size_t most = 0;
@@ -226,8 +231,13 @@ class Judge {
       all.insert(own.begin(), own.end());
       most = std::max(most, own.size());
     }
+    std::vector<int> gone;  // in this step it synchronized nothing, and it is not about to
+    for (const auto& [rank, own] : targets) {
+      if (own.empty() && !of_gradients(timeline_, *found_.at.at(rank))) gone.push_back(rank);
+    }
+    if (!gone.empty()) return uneven(std::move(gone));
+    found_.where = Where{call.file, call.line};
     std::vector<int> culprits;
-    std::set<std::string> left_out;
     for (const auto& [rank, own] : targets) {
       if (own.size() == most && targets.size() > 1 && own == targets[gradients.front()]) continue;
       culprits.push_back(rank);

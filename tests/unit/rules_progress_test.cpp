@@ -135,6 +135,15 @@ TEST(UnevenInputs, TakesOnlyALoaderThatTheOthersAreStillIn) {
   EXPECT_EQ(findings[0].where->line, 40);
 }
 
+TEST(UnevenInputs, NamesWhoLeftALoopThatSynchronizesByHand) {
+  Hang hang(2, 3, false);
+  hang.reduce(0, "body.weight", 4, false);
+  hang.waits(1, "barrier", 40);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP503"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+}
+
 TEST(UnevenInputs, NamesWhoLeftItsLoopWithoutALoader) {
   Hang hang;
   hang.waits(0, "ddp.backward", 10);

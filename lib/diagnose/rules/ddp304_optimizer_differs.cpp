@@ -78,7 +78,7 @@ std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& st
   Finding finding = finding_of(kOptimizerDiffers);
   std::string counts;
   for (const auto& state : states) {
-    finding.evidence["parameters_with_state"].push_back(state.at(0));
+    finding.evidence["parameters_with_state"].push_back(state.at(0).get<int>());
     counts += fmt::format("{}{}", counts.empty() ? "" : ", ", state.at(0).get<int>());
   }
   finding.message = fmt::format(

@@ -25,12 +25,16 @@ ByName parameters_by_name(const RankRecord& record) {
   return parameters;
 }
 
-std::string description(const TensorInfo* tensor) {
+bool same_kind(const TensorInfo* a, const TensorInfo* b) {
+  return a->dtype == b->dtype && a->sizes == b->sizes && a->trainable == b->trainable;
+}
+
+std::string description(const TensorInfo* tensor, bool with_index) {
   if (tensor == nullptr) return "is missing";
   std::string sizes;
   for (const auto size : tensor->sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
   const std::string index =
-      tensor->ddp_index ? fmt::format(" at index {}", *tensor->ddp_index) : "";
+      with_index && tensor->ddp_index ? fmt::format(" at index {}", *tensor->ddp_index) : "";
   return fmt::format("is {} [{}]{}{}", tensor->dtype, sizes, tensor->trainable ? "" : ", frozen",
                      index);
 }
@@ -39,8 +43,7 @@ std::string description(const TensorInfo* tensor) {
 // what does not belong together.
 bool alike(const TensorInfo* a, const TensorInfo* b) {
   if (a == nullptr || b == nullptr) return a == b;
-  return a->dtype == b->dtype && a->sizes == b->sizes && a->trainable == b->trainable &&
-         a->ddp_index == b->ddp_index;
+  return same_kind(a, b) && a->ddp_index == b->ddp_index;
 }
 
 Verdict check(const Timeline& timeline) {
@@ -61,8 +64,10 @@ Verdict check(const Timeline& timeline) {
       const TensorInfo* on_rank = b == here.end() ? nullptr : b->second;
       if (alike(on_first, on_rank)) return;
       ranks.insert(rank);
-      differences.emplace(name, fmt::format("{} {} on rank 0 and {} on rank {}", name,
-                                            description(on_first), description(on_rank), rank));
+      const bool moved = on_first != nullptr && on_rank != nullptr && same_kind(on_first, on_rank);
+      differences.emplace(
+          name, fmt::format("{} {} on rank 0 and {} on rank {}", name, description(on_first, moved),
+                            description(on_rank, moved), rank));
     };
     for (const auto& [name, tensor] : reference) compare(name);
     for (const auto& [name, tensor] : here) compare(name);
