@@ -8,6 +8,7 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/falls.h"
+#include "lib/diagnose/loops.h"
 
 namespace ddp_doctor {
 namespace {
@@ -211,8 +212,15 @@ class Judge {
                                           [&](int rank) { return visited(rank, site, site.step); });
     if (both_in_step) return mismatch();
     if (visited_by_any(training, site)) return uneven(hand);
-    // Nobody else ever came there. What rank 0 does alone is usually meant for it alone, but a
-    // barrier stands behind a loop that one has left.
+    // Nobody else ever came there. Whoever is still in the loop that the others train in does it
+    // alone; whoever is behind that loop has left it.
+    const auto here = timeline_.stacks.find(training.front());
+    const auto there = timeline_.stacks.find(hand.front());
+    if (here != timeline_.stacks.end() && there != timeline_.stacks.end()) {
+      if (const auto inside = in_loop_of(here->second, there->second))
+        return *inside ? local(hand) : uneven(hand);
+    }
+    // What rank 0 does alone is usually meant for it alone, but a barrier stands behind a loop.
     return hand == std::vector{0} && site.op != "barrier" ? local(hand) : uneven(hand);
   }
 

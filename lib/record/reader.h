@@ -21,7 +21,8 @@ struct RankRecord {
   std::vector<Event> events;
   std::vector<Site> sites;
   std::vector<Fact> facts;
-  std::vector<LoggedCall> calls;  // the last ones; Timeline::load adds them, they are not in the record
+  std::vector<LoggedCall>
+      calls;  // the last ones; Timeline::load adds them, they are not in the record
 };
 
 class RecordReader {

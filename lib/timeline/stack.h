@@ -1,5 +1,5 @@
-// A Python process's stack, as faulthandler writes it when the launcher asks for it before it ends a
-// rank that does not move: rank-NNNNN.stack.
+// A Python process's stack, as faulthandler writes it when the launcher asks for it before it ends
+// a rank that does not move: rank-NNNNN.stack.
 #pragma once
 
 #include <filesystem>

@@ -19,6 +19,8 @@ void TimelineStep::set(int rank, const StepRecord* record, std::size_t tensors) 
   const auto index = static_cast<std::size_t>(rank);
   slots_.resize(ranks.size());
   ranks[index] = record;
+  // Most steps are not looked at: they take no room.
+  if (record->observations.empty() && record->samples.empty() && record->usages.empty()) return;
   slots_[index].resize(tensors);
   const auto known = [&](int tensor) {
     return tensor >= 0 && static_cast<std::size_t>(tensor) < tensors;

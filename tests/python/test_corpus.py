@@ -1,0 +1,176 @@
+"""Real bugs are found, named and placed, and the same programs done right raise no alarm: tests/corpus.
+
+Each program says in its first lines what is to be found; see tests/corpus/README.md.
+
+usage: test_corpus.py [NAME ...] [unittest's options]     NAME as in tests/corpus, without .py
+environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch
+"""
+import collections
+import fnmatch
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shlex
+import sys
+import tempfile
+import time
+import unittest
+
+from test_programs import Process, all_findings, environment, unmet_need
+
+CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
+DOCTOR = os.environ.get("DDP_DOCTOR")
+# Seconds without progress after which ddp-doctor ends a hang of two ranks (more ranks start more slowly), and a program
+# that must not hang; and seconds after which the test ends ddp-doctor.
+TIMEOUT, PATIENCE, DEADLINE = 15, 60, 180
+
+Expected = collections.namedtuple("Expected", "rule ranks steps parameters line")
+Label = collections.namedtuple("Label", "expected also never ranks")
+Outcome = collections.namedtuple("Outcome", "code stdout stderr command")
+
+
+def label_of(text):
+    """What the program's head says; expected: for each set of options (mostly none but the usual) the findings."""
+    lines = enumerate(text.splitlines(), 1)
+    marks = {mark: number for number, line in lines for mark in re.findall(r"# <- (\w+)$", line)}
+    expected = collections.defaultdict(list)
+    for options, rule, rest in re.findall(r"^# expect *(.*?): (DDP\d{3}) *(.*)$", text, re.M):
+        fields = {"ranks": [], "step": [], "parameters": []}
+        field = None
+        for word in rest.split():
+            if word in fields:
+                field = fields[word]
+            else:
+                field.append(word)
+        steps = [int(step) for step in fields["step"][0].split("..")] if fields["step"] else None
+        expected[tuple(options.split())].append(Expected(
+            rule, [int(rank) for rank in fields["ranks"]], steps and (steps[0], steps[-1]), fields["parameters"],
+            marks.get(rule, marks.get("here"))))
+    also, never, ranks = (re.findall(rf"^# {key}: (.*)$", text, re.M) for key in ("also", "never", "ranks"))
+    return Label(dict(expected), " ".join(also).split(), " ".join(never).split(), int(ranks[0]) if ranks else 2)
+
+
+def run_doctor(program, ranks, timeout, options, arguments):
+    command = [DOCTOR, "run", "--nproc-per-node", str(ranks), "--timeout", str(timeout), "--format", "json",
+               "--python", sys.executable, *options, str(program), "--", *arguments]
+    with tempfile.TemporaryDirectory(prefix="ddp-doctor-corpus-") as name:
+        process = Process(command, pathlib.Path(name), "examined", environment())
+        code = process.wait(time.monotonic() + DEADLINE)
+        return Outcome(code, *process.text(), command)
+
+
+def describe(finding):
+    where = finding["where"] or {"file": "nowhere", "line": 0}
+    return (f"{finding['rule']} {finding['name']} ({finding['severity']}), ranks {finding['ranks']}, "
+            f"step {finding['first_step']}, parameters {[p['name'] for p in finding['parameters']]}, "
+            f"at {where['file']}:{where['line']}: {finding['message']}")
+
+
+def mismatches(finding, expected, program):
+    """What is wrong with a finding of the expected rule, in words."""
+    names = [parameter["name"] for parameter in finding["parameters"]]
+    if expected.ranks and finding["ranks"] != expected.ranks:
+        yield f"ranks {finding['ranks']}, expected {expected.ranks}"
+    if expected.steps and not expected.steps[0] <= (finding["first_step"] or 0) <= expected.steps[1]:
+        yield f"first step {finding['first_step']}, expected {'..'.join(map(str, expected.steps))}"
+    for pattern in expected.parameters:
+        if not fnmatch.filter(names, pattern):
+            yield f"no parameter {pattern} among {names}"
+    for name in names if expected.parameters else []:
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in expected.parameters):
+            yield f"parameter {name} is not to blame"
+    if expected.line:
+        where = finding["where"]
+        place = where and f"{os.path.basename(where['file'])}:{where['line']}"
+        if place != f"{program.name}:{expected.line}":
+            yield f"at {place}, expected {program.name}:{expected.line}"
+
+
+class Corpus(unittest.TestCase):
+    maxDiff = None
+
+    def examine(self, program, ranks, timeout, options, arguments):
+        reason = unmet_need(program)
+        if reason:
+            self.skipTest(reason)
+        outcome = run_doctor(program, ranks, timeout, options, arguments)
+        self.assertIsNotNone(outcome.code, self.explain("killed at its deadline", outcome))
+        self.assertTrue(outcome.stdout, self.explain("no report", outcome))
+        return outcome, json.loads(outcome.stdout)["findings"]
+
+    def explain(self, what, outcome, findings=()):
+        repeat = " ".join(map(shlex.quote, outcome.command))
+        stderr = f"stderr\n{outcome.stderr[-3000:]}"
+        return "\n--- ".join([what, *map(describe, findings), stderr, f"repeat with: {repeat}"])
+
+    def finds(self, program, label, options):
+        outcome, findings = self.examine(program, label.ranks, TIMEOUT * label.ranks // 2, options, ["bug"])
+        wrong = []
+        left = list(findings)
+        for expected in label.expected[options]:
+            finding = next((finding for finding in left if finding["rule"] == expected.rule), None)
+            if finding is None:
+                wrong.append(f"{expected.rule} was not found")
+                continue
+            left.remove(finding)
+            wrong += [f"{expected.rule}: {mismatch}" for mismatch in mismatches(finding, expected, program)]
+        wrong += [f"{finding['rule']} is not expected" for finding in left if finding["rule"] not in label.also]
+        self.assertEqual(wrong, [], self.explain("not what is to be found", outcome, findings))
+        harm = any(finding["severity"] != "advice" for finding in findings)
+        self.assertEqual(outcome.code, 1 if harm else 0, self.explain("exit code", outcome, findings))
+
+    def is_quiet(self, program, label, arguments):
+        outcome, findings = self.examine(program, label.ranks, PATIENCE, [], arguments)
+        alarms = [describe(finding) for finding in all_findings(findings)
+                  if finding["severity"] != "advice" or finding["rule"] in label.never]
+        self.assertEqual(alarms, [], self.explain("false alarm", outcome))
+        self.assertEqual(outcome.code, 0, self.explain("exit code", outcome))
+
+
+def add_tests(program):
+    text = program.read_text()
+    label = label_of(text)
+    rules = {expected.rule for findings in label.expected.values() for expected in findings}
+    of_a_rule = re.match(r"ddp\d{3}", program.stem)
+    if of_a_rule and rules != {of_a_rule.group().upper()}:
+        sys.exit(f"{program.name}: its head expects {', '.join(sorted(rules)) or 'nothing'}")
+
+    def add(name, check, *arguments):
+        def test(self):
+            check(self, program, label, *arguments)
+
+        test.__doc__ = text.split('"""')[1].splitlines()[0]
+        setattr(Corpus, f"test_{program.stem}_{name}", test)
+
+    for options in label.expected:
+        add("_".join(["bug", *options]).replace("-", ""), Corpus.finds, options)
+    if label.expected:
+        add("fixed", Corpus.is_quiet, ["fixed"])
+    else:
+        add("is_quiet", Corpus.is_quiet, [])
+
+
+def main():
+    if importlib.util.find_spec("torch") is None:
+        print("skipped: this Python has no torch")
+        return 77
+    if not DOCTOR or not os.access(DOCTOR, os.X_OK):
+        sys.exit(f"DDP_DOCTOR={DOCTOR or ''} is not a program; set it to the path of ddp-doctor")
+    programs = sorted(CORPUS.glob("*.py"))
+    names = {program.stem for program in programs}
+    options = [argument for argument in sys.argv[1:] if argument not in names]
+    unknown = [option for option in options if not option.startswith("-")]
+    if unknown:
+        sys.exit(f"no program {', '.join(unknown)}; there are: {', '.join(sorted(names))}")
+    wanted = [argument for argument in sys.argv[1:] if argument in names] or names
+    for program in programs:
+        if program.stem in wanted:
+            add_tests(program)
+    done = unittest.main(argv=[sys.argv[0], "-v", *options], exit=False)
+    return 0 if done.result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
