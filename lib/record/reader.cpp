@@ -282,7 +282,8 @@ Sample sample_of(const Statement& row) {
   Sample sample{row.small(1), stage_of(row.small(2)), {}};
   const auto bytes = row.blob(3);
   sample.values.resize(bytes.size() / sizeof(double));
-  std::memcpy(sample.values.data(), bytes.data(), sample.values.size() * sizeof(double));
+  if (!sample.values.empty())  // memcpy takes no null pointer, even for nothing
+    std::memcpy(sample.values.data(), bytes.data(), sample.values.size() * sizeof(double));
   return sample;
 }
 
