@@ -13,8 +13,8 @@ mkdir "$TMPDIR"
 
 fail() {
   echo "FAILED: $*" >&2
+  [ -s "$work/err" ] && { echo "--- stderr"; tail -c 3000 "$work/err"; } >&2
   [ -s "$work/out" ] && { echo "--- stdout"; head -c 6000 "$work/out"; } >&2
-  [ -s "$work/err" ] && { echo "--- stderr"; head -c 6000 "$work/err"; } >&2
   exit 1
 }
 

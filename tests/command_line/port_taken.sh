@@ -19,14 +19,21 @@ doctor 0 run "$EXAMPLES/curriculum.pt" --strategies ddp --master-port "$port"
 "$DDP_DOCTOR" run "$EXAMPLES/gpt.pt" --strategies ddp --steps 500 --master-port "$port" --out "$work/run" >"$work/out" 2>"$work/err" &
 doctor_pid=$!
 last="ddp-doctor run gpt.pt --master-port $port"
-for _ in $(seq 300); do [ -s "$work/run/00-ddp/rank-00001.sqlite" ] && break; sleep 0.1; done
-for pid in $(pgrep -P $doctor_pid); do
-  ls -l "/proc/$pid/fd" 2>/dev/null | grep -o 'socket:\[[0-9]*\]' | tr -dc '0-9\n'
-done >"$work/inodes"
 # Columns: local address, state (0A: listening), inode. 0100007F is 127.0.0.1.
-cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "0A" {print $2, $10}' | grep -wFf "$work/inodes" >"$work/listening"
+listening() {
+  for pid in $(pgrep -P $doctor_pid); do
+    ls -l "/proc/$pid/fd" 2>/dev/null | grep -o 'socket:\[[0-9]*\]' | tr -dc '0-9\n'
+  done >"$work/inodes"
+  cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "0A" {print $2, $10}' | grep -wFf "$work/inodes" >"$work/listening"
+}
+for _ in $(seq 300); do
+  listening && grep -qi ":$(printf %04X "$port") " "$work/listening" && break
+  sleep 0.1
+done
+# Gloo's sockets come a moment after the store's.
+sleep 1
+listening
 kill -INT $doctor_pid
 wait $doctor_pid
-[ -s "$work/listening" ] || fail "$last: no listening socket was seen"
 grep -qi ":$(printf %04X "$port") " "$work/listening" || fail "$last: nobody listens on the port: $(cat "$work/listening")"
 ! grep -vE '^(0000000000000000FFFF0000)?0100007F:' "$work/listening" || fail "$last: a socket listens beyond loopback"

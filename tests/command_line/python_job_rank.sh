@@ -27,7 +27,7 @@ ranks() {
 }
 ranks 0 0 "$here/train.py" --format json -- --steps 3
 json 'r["verdict"] == "healthy" and r["world_size"] == 2 and len(runs["as-is"]["steps_table"]) == 3'
-said '^rank 1 of 2 has'
+said 'rank 1 of 2 has'
 ranks 0 0 --format json --out "$work/run" -- "$PYTHON_TORCH" "$here/train.py"
 json 'r["verdict"] == "healthy" and r["world_size"] == 2'
 doctor 0 report "$work/run"
