@@ -268,10 +268,10 @@ std::string name_of_program(const ProgramOptions& options) {
   return options.is_command() ? joined(options.words) : options.program.string();
 }
 
-RunInfo as_is_run(const ProgramOptions& options, const std::vector<std::string>& command) {
-  RunInfo run;
+void describe_run(RunInfo& run, const ProgramOptions& options,
+                  const std::vector<std::string>& command) {
   run.program = name_of_program(options);
-  run.strategy = kAsIs;
+  run.strategy = options.strategy;
   run.world_size = options.is_command() ? 1 : options.world_size;
   run.settings = {{"every", std::to_string(options.every)},
                   {"warmup", std::to_string(options.warmup)}};
@@ -279,7 +279,6 @@ RunInfo as_is_run(const ProgramOptions& options, const std::vector<std::string>&
     run.settings["python"] = command.front();
     if (!options.words.empty()) run.settings["arguments"] = joined(options.words);
   }
-  return run;
 }
 
 Environment with_probe(Environment environment, const ProgramOptions& options,
@@ -290,6 +289,8 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
   environment["DDP_DOCTOR_PROGRAM"] = name_of_program(options);
   environment["DDP_DOCTOR_EVERY"] = std::to_string(options.every);
   environment["DDP_DOCTOR_WARMUP"] = std::to_string(options.warmup);
+  environment.erase("DDP_DOCTOR_APPLY");
+  if (options.strategy != kAsIs) environment["DDP_DOCTOR_APPLY"] = options.strategy;
   return environment;
 }
 
@@ -315,7 +316,7 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
         fmt::format("the command was ended: nothing had moved for {} s", options.timeout_s));
 }
 
-RunReport report_as_is(const fs::path& folder, const RunInfo& run, int index) {
+RunReport report_program(const fs::path& folder, const RunInfo& run, int index) {
   if (!run.failure.empty()) throw Error(run.failure);
   if (recorded_ranks(folder).empty()) {
     RunReport report;

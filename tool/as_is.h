@@ -1,5 +1,5 @@
-// A run "as-is": the user's own program in Python, or a command that starts it, with the probe
-// attached through the environment and nothing else changed.
+// The user's own program in Python, or a command that starts it, with the probe attached through
+// the environment, and nothing else changed unless a strategy is to be applied.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,6 @@
 
 namespace ddp_doctor {
 
-inline constexpr char kAsIs[] = "as-is";
-
 // What is executed: the interpreter and the program, or the command by its path, with the
 // arguments. Throws Error if there is no such thing.
 std::vector<std::string> words_to_execute(const ProgramOptions& options);
@@ -22,7 +20,9 @@ std::vector<std::string> words_to_execute(const ProgramOptions& options);
 // As the user wrote it.
 std::string name_of_program(const ProgramOptions& options);
 
-RunInfo as_is_run(const ProgramOptions& options, const std::vector<std::string>& command);
+// What is known of the run before it begins, added to `run`.
+void describe_run(RunInfo& run, const ProgramOptions& options,
+                  const std::vector<std::string>& command);
 
 // The environment that brings the probe into every Python process that inherits it; `folder` is the
 // run's. Throws Error if this installation has no probe for Python.
@@ -35,6 +35,6 @@ void settle(RunInfo& run, const std::filesystem::path& folder, const Launched& l
             const ProgramOptions& options);
 
 // Throws Error if the run is a failure.
-RunReport report_as_is(const std::filesystem::path& folder, const RunInfo& run, int index);
+RunReport report_program(const std::filesystem::path& folder, const RunInfo& run, int index);
 
 }  // namespace ddp_doctor

@@ -15,6 +15,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "Examine a program: does it synchronize, and if not, why", setup_run},
+    {"compare", "Run programs, or one under several strategies, side by side", setup_compare},
     {"report", "Show recorded runs again", setup_report},
     {"explain", "Explain a rule, or an error text from standard input", setup_explain},
     {"rules", "List the rules", setup_rules},
@@ -28,7 +29,7 @@ constexpr char kFooter[] =
 
 // A program's own words are never parsed as flags of ours.
 std::optional<std::vector<std::string>> split_words(std::vector<std::string>& args) {
-  if (args.empty() || args.front() != "run") return {};
+  if (args.empty() || (args.front() != "run" && args.front() != "compare")) return {};
   const auto dashes = std::find(args.begin(), args.end(), "--");
   if (dashes == args.end()) return {};
   std::vector<std::string> words(dashes + 1, args.end());

@@ -4,168 +4,167 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
+#include <map>
 
 #include "lib/error.h"
 #include "lib/record/run_info.h"
 #include "lib/record/worker.h"
-#include "lib/record/writer.h"
+#include "lib/report/prescribed.h"
 #include "tool/as_is.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
-#include "tool/launch.h"
-#include "tool/paths.h"
+#include "tool/program_run.h"
 #include "tool/run_folder.h"
+#include "tool/script_run.h"
 
 namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> worker_command(const ScriptOptions& options, const std::string& strategy,
-                                        const fs::path& folder) {
-  std::vector<std::string> command = {script_probe().string(),
-                                      "--record",
-                                      folder.string(),
-                                      "--strategy",
-                                      strategy,
-                                      "--steps",
-                                      std::to_string(options.steps),
-                                      "--every",
-                                      std::to_string(options.every),
-                                      "--lr",
-                                      fmt::format("{}", options.lr),
-                                      "--optimizer",
-                                      options.optimizer,
-                                      "--seed",
-                                      std::to_string(options.seed),
-                                      "--accumulate",
-                                      std::to_string(options.accumulate),
-                                      "--timeout",
-                                      std::to_string(options.timeout_s),
-                                      "--port",
-                                      std::to_string(options.port)};
-  for (const auto& input : options.inputs) command.insert(command.end(), {"--input", input});
-  command.insert(command.end(), {"--", fs::absolute(options.program).string()});
-  return command;
+std::string strategy_of(const Examinee& examinee) {
+  return std::visit([](const auto& options) { return options.strategy; }, examinee);
 }
 
-// torchrun's environment, with one thread per rank unless the user said otherwise.
-std::vector<Program> programs_of(const ScriptOptions& options, const std::string& strategy,
-                                 const fs::path& folder) {
-  const auto command = worker_command(options, strategy, folder);
-  Environment environment = own_environment();
-  environment.try_emplace("OMP_NUM_THREADS", "1");
-  environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(options.world_size);
-  environment["MASTER_ADDR"] = "127.0.0.1";
-  environment["MASTER_PORT"] = std::to_string(options.port);
-  std::vector<Program> programs;
-  for (int rank = 0; rank < options.world_size; ++rank) {
-    environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
-    programs.push_back({command, environment, rank, ""});
+std::vector<std::string> strategies_for(const Examinee& examinee) {
+  if (std::holds_alternative<ScriptOptions>(examinee))
+    return {std::begin(kScriptStrategies), std::end(kScriptStrategies)};
+  return {std::begin(kProgramStrategies), std::end(kProgramStrategies)};
+}
+
+// As little examination as there can be: for step times.
+Examinee unexamined(Examinee examinee) {
+  constexpr std::int64_t kNever = 1'000'000'000;
+  std::visit([](auto& options) { options.every = kNever; }, examinee);
+  if (auto* program = std::get_if<ProgramOptions>(&examinee)) {
+    program->warmup = 0;
+    program->pass_on = false;
   }
-  return programs;
+  return examinee;
 }
 
-bool has_record(const fs::path& folder, const RunInfo& run) {
-  for (int rank = 0; rank < run.world_size; ++rank) {
-    if (fs::exists(record_file(folder, rank))) return true;
-  }
-  return false;
-}
+// The runs of one examination, each in a folder of its own within the examination's.
+class Runs {
+ public:
+  Runs(Purpose purpose, const ExaminationOptions& options, Streams streams)
+      : purpose_(purpose), streams_(streams), folder_(options.out) {}
 
-// Why the run is none: a program that no rank could start, a record that could not be written, a
-// worker that does not run. A rank that was killed, or one whose first pass failed while others'
-// did not, is a patient.
-std::optional<std::string> why_not_run(const fs::path& folder, const RunInfo& run) {
-  const auto ended_with = [&](int code) {
-    std::vector<const RankExit*> ranks;
-    for (const auto& exit : run.exits) {
-      if (exit.kind == RankExit::Kind::kExited && exit.code == code) ranks.push_back(&exit);
+  const fs::path& folder() const { return folder_.path(); }
+
+  // Throws Error where the run is none and it is the first; of others that is to be read.
+  void add(const Examinee& examinee, int repeats = -1) {
+    RunInfo run;
+    run.index = count_++;
+    run.purpose = purpose_;
+    run.repeats = repeats;
+    const fs::path folder =
+        folder_.path() / fmt::format("{:02}-{}{}", run.index, strategy_of(examinee),
+                                     repeats < 0 ? "" : fmt::format("-again-{:02}", repeats));
+    fs::create_directory(folder);
+    fs::permissions(folder, fs::perms::owner_all);
+    std::optional<std::string> failure;
+    if (const auto* script = std::get_if<ScriptOptions>(&examinee)) {
+      run_script(run, *script, folder, progress(script->strategy, script->steps));
+      clear_progress();
+      failure = why_not_run(folder, run);
+    } else {
+      const auto& program = std::get<ProgramOptions>(examinee);
+      if (!program.pass_on && repeats < 0)
+        say(fmt::format("{} under {}", name_of_program(program), program.strategy));
+      run_program(run, program, folder, streams_);
+      clear_progress();
+      if (!run.failure.empty()) failure = run.failure;
     }
-    return ranks;
-  };
-  const auto count = [&](RankExit::Kind kind) {
-    return std::count_if(run.exits.begin(), run.exits.end(),
-                         [&](const RankExit& exit) { return exit.kind == kind; });
-  };
-  const auto refused = ended_with(worker_exit::kRefusedProgram);
-  const auto could_not = ended_with(worker_exit::kCouldNotRun);
-  const bool none_trained = !has_record(folder, run);
-  if (!refused.empty() && (none_trained || refused.size() == run.exits.size()))
-    return refused.front()->last_words;
-  if (refused.empty() && count(RankExit::Kind::kSignaled) == 0 && !could_not.empty())
-    return could_not.front()->last_words;
-  if (!none_trained) return {};
-  if (run.exits.empty()) return "it was ended before any rank could record anything; run it again";
-  const RankExit& first = run.exits.front();
-  return fmt::format(
-      "rank {} ended before it could record anything ({} {}){}{}; run {} --version by hand to see "
-      "whether the worker starts",
-      first.rank, name_of(first.kind), first.code, first.last_words.empty() ? "" : ": ",
-      first.last_words, script_probe().string());
-}
+    if (failure && run.index == 0) throw Error(*failure);
+    if (interrupt_.requested()) throw Interrupted("interrupted; every rank was ended");
+  }
 
-RunInfo run_strategy(const ScriptOptions& options, int index, const fs::path& folder,
-                     Streams streams) {
-  RunInfo run;
-  run.index = index;
-  run.program = options.program.string();
-  run.strategy = options.strategies[static_cast<std::size_t>(index)];
-  run.world_size = options.world_size;
-  run.steps_wanted = options.steps;
-  run.settings = {{"lr", fmt::format("{}", options.lr)},
-                  {"optimizer", options.optimizer},
-                  {"seed", std::to_string(options.seed)},
-                  {"accumulate", std::to_string(options.accumulate)},
-                  {"every", std::to_string(options.every)}};
-  fs::create_directory(folder);
-  fs::permissions(folder, fs::perms::owner_all);
-  save_run_info(folder, run);
+  // In turn, so that what else happens on this machine meets them all; there and back, so that none
+  // is always the first.
+  void repeat(std::vector<std::pair<int, Examinee>> examinees, int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      say(fmt::format("timing: round {} of {}", round + 1, rounds));
+      for (const auto& [index, examinee] : examinees) add(unexamined(examinee), index);
+      std::reverse(examinees.begin(), examinees.end());
+    }
+    clear_progress();
+  }
 
-  const bool terminal = isatty(STDERR_FILENO) == 1;
-  const auto clear = [&] {
-    if (terminal) streams.err << "\r\x1b[K" << std::flush;
-  };
-  Launch start;
-  start.programs = programs_of(options, run.strategy, folder);
-  start.folder = folder;
-  // Ranks time out by themselves first, and say in what; this is for those that cannot.
-  start.stall_timeout = std::chrono::seconds(options.timeout_s + 10);
-  if (terminal) {
-    start.on_progress = [&](std::int64_t step) {
-      streams.err << fmt::format("\r\x1b[K{} ({} of {}): step {} of {}", run.strategy, index + 1,
-                                 options.strategies.size(), step, options.steps)
-                  << std::flush;
+ private:
+  void say(const std::string& text) {
+    if (terminal_) streams_.err << "\r\x1b[K" << text << std::flush;
+  }
+  void clear_progress() { say(""); }
+  std::function<void(std::int64_t)> progress(const std::string& strategy, std::int64_t steps) {
+    if (!terminal_) return {};
+    return [this, strategy, steps](std::int64_t step) {
+      say(fmt::format("{}: step {} of {}", strategy, step, steps));
     };
   }
-  try {
-    run.exits = launch(start).exits;
-  } catch (...) {
-    clear();
-    throw;
+
+  const Purpose purpose_;
+  const Streams streams_;
+  const InterruptGuard interrupt_;
+  const RunFolder folder_;
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
+  int count_ = 0;
+};
+
+// Those whose step times say something.
+std::vector<std::pair<int, Examinee>> worth_timing(const Report& report,
+                                                   const std::vector<Examinee>& examinees) {
+  std::vector<std::pair<int, Examinee>> worth;
+  for (std::size_t i = 0; i < report.runs.size(); ++i) {
+    if (report.runs[i].completed && report.runs[i].step_time)
+      worth.emplace_back(static_cast<int>(i), examinees[i]);
   }
-  clear();
-  save_run_info(folder, run);
-  return run;
+  if (worth.size() < 2) worth.clear();
+  return worth;
 }
 
 }  // namespace
 
-Report examine_script(const ScriptOptions& options, Streams streams) {
-  InterruptGuard interrupt;
-  RunFolder folder(options.out);
-  for (int index = 0; index < static_cast<int>(options.strategies.size()); ++index) {
-    const fs::path run_folder =
-        folder.path() /
-        fmt::format("{:02}-{}", index, options.strategies[static_cast<std::size_t>(index)]);
-    const RunInfo run = run_strategy(options, index, run_folder, streams);
-    // Beside the examined one, a strategy that cannot run is a column that says so.
-    if (const auto reason = why_not_run(run_folder, run); reason && index == 0)
-      throw Error(*reason);
-    if (interrupt.requested()) throw Interrupted("interrupted; every rank was ended");
+Examinee under(const Examinee& patient, const std::string& strategy) {
+  Examinee other = patient;
+  std::visit([&](auto& options) { options.strategy = strategy; }, other);
+  return other;
+}
+
+Report examine(const std::vector<Examinee>& examinees, Purpose purpose,
+               const ExaminationOptions& options, Streams streams) {
+  Runs runs(purpose, options, streams);
+  for (const auto& examinee : examinees) runs.add(examinee);
+  if (options.repeats > 0) {
+    runs.repeat(worth_timing(read_examination(runs.folder()), examinees), options.repeats);
   }
-  return read_examination(folder.path());
+  return read_examination(runs.folder());
+}
+
+Report examine_and_fix(const Examinee& patient, const ExaminationOptions& options,
+                       Streams streams) {
+  Runs runs(Purpose::kFix, options, streams);
+  std::vector<Examinee> examinees = {patient};
+  runs.add(patient);
+  const auto try_each = [&](const std::vector<std::string>& strategies) {
+    for (const auto& strategy : strategies) {
+      examinees.push_back(under(patient, strategy));
+      if (auto* program = std::get_if<ProgramOptions>(&examinees.back()))
+        program->pass_on = false;  // it said it all the first time
+      runs.add(examinees.back());
+    }
+  };
+  const auto possible = strategies_for(patient);
+  for (;;) {  // what is prescribed first, then what is left where that does not do
+    const auto strategies = prescribed(read_examination(runs.folder()), possible);
+    if (strategies.empty()) break;
+    try_each(strategies);
+  }
+  if (const auto together = combined(read_examination(runs.folder())); !together.empty())
+    try_each({together});
+  if (options.repeats > 0) {
+    runs.repeat(worth_timing(read_examination(runs.folder()), examinees), options.repeats);
+  }
+  return read_examination(runs.folder());
 }
 
 Report read_examination(const fs::path& folder) {
@@ -176,15 +175,19 @@ Report read_examination(const fs::path& folder) {
   std::vector<RunReport> runs;
   for (const auto& run_folder : run_folders(folder)) {
     const RunInfo run = load_run_info(run_folder);
-    if (run.strategy == kAsIs) {
-      runs.push_back(report_as_is(run_folder, run, static_cast<int>(runs.size())));
-      continue;
-    }
-    const auto reason = why_not_run(run_folder, run);
-    if (reason && !runs.empty()) {
+    const int index = static_cast<int>(runs.size());
+    const auto reason = run.is_script         ? why_not_run(run_folder, run)
+                        : run.failure.empty() ? std::nullopt
+                                              : std::optional(run.failure);
+    if (run.repeats >= 0 && run.repeats < index) {
+      runs[static_cast<std::size_t>(run.repeats)].again_ms.push_back(
+          reason ? std::nullopt : median_step_ms(Timeline::load(run_folder, run)));
+    } else if (reason && !runs.empty()) {
       runs.push_back(report_of_no_run(run, *reason));
+    } else if (run.is_script) {
+      runs.push_back(report_run(Timeline::load(run_folder, run), index));
     } else {
-      runs.push_back(report_run(Timeline::load(run_folder, run), static_cast<int>(runs.size())));
+      runs.push_back(report_program(run_folder, run, index));
     }
   }
   return make_report(std::move(runs));

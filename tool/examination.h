@@ -1,36 +1,41 @@
-// An examination: one program under one or more strategies, each in fresh processes, and the report
-// of them all.
+// An examination: one or more runs, each of one program under one strategy in fresh processes, and
+// the report of them all.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "lib/report/report.h"
 #include "tool/doctor.h"
+#include "tool/program_options.h"
+#include "tool/script_options.h"
 
 namespace ddp_doctor {
 
-struct ScriptOptions {
-  std::filesystem::path program;
-  std::vector<std::string> strategies;  // the first is examined, the others stand beside it
-  int world_size = 2;
-  std::int64_t steps = 8;
-  std::int64_t every = 1;
-  double lr = 0.01;
-  std::string optimizer = "sgd";
-  std::int64_t seed = 0;
-  std::int64_t accumulate = 1;
-  std::vector<std::string> inputs;  // "float32[8,32]"
-  std::int64_t timeout_s = 60;
-  int port = 0;
-  std::optional<std::filesystem::path> out;
+// A program and its strategy.
+using Examinee = std::variant<ScriptOptions, ProgramOptions>;
+
+struct ExaminationOptions {
+  std::optional<std::filesystem::path> out;  // keeps the records there
+  // Rounds in which whatever came to its end is run once more, in turn, for its step times alone.
+  int repeats = 0;
 };
 
-// Runs them all, one after another. Throws Error if the program cannot be run at all (with what the
-// ranks said), Interrupted on Ctrl-C. Progress goes to `streams.err` if it is a terminal.
-Report examine_script(const ScriptOptions& options, Streams streams);
+// Runs them one after another; the first is judged, the others stand beside it, or each is judged
+// (kCompare). Throws Error if the first cannot be run at all (with what the ranks said),
+// Interrupted on Ctrl-C. Progress goes to `streams.err` if it is a terminal.
+Report examine(const std::vector<Examinee>& examinees, Purpose purpose,
+               const ExaminationOptions& options, Streams streams);
+
+// Runs it, then under every strategy that a finding prescribes, and where several findings have one
+// each, under all of these together.
+Report examine_and_fix(const Examinee& patient, const ExaminationOptions& options, Streams streams);
+
+// The same program under another strategy.
+Examinee under(const Examinee& patient, const std::string& strategy);
 
 // Reads what an examination left in `folder`.
 Report read_examination(const std::filesystem::path& folder);

@@ -174,14 +174,16 @@ std::optional<JobRank> own_rank() {
   return self;
 }
 
-int examine_own_rank(const ProgramOptions& options, const JobRank& self, Streams streams,
+int examine_own_rank(const ProgramOptions& options, const JobRank& self,
+                     const std::optional<fs::path>& out, Streams streams,
                      const std::function<int(Report)>& deliver) {
   InterruptGuard interrupt;
   const auto command = words_to_execute(options);
-  const MeetingPlace place(self, options.out);
+  const MeetingPlace place(self, out);
   const fs::path folder = place.run_folder();
   const bool reports = self.local_rank == 0;
-  RunInfo run = as_is_run(options, command);
+  RunInfo run;
+  describe_run(run, options, command);
   run.world_size = self.world_size;
   if (reports) save_run_info(folder, run);
 
@@ -221,7 +223,7 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self, Streams
   } clearing{place};
   if (self.rank != 0) return own.kind == RankExit::Kind::kExited ? own.code : 1;
   if (!run.failure.empty()) throw Error(run.failure);
-  return deliver(make_report({report_as_is(folder, run, 0)}));
+  return deliver(make_report({report_program(folder, run, 0)}));
 }
 
 }  // namespace ddp_doctor

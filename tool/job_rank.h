@@ -7,6 +7,7 @@
 // is the verdict. The others say nothing, and end as their program did.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -30,8 +31,10 @@ struct JobRank {
 std::optional<JobRank> own_rank();
 
 // Examines the own rank; `deliver` prints the report, where it is this process's to print, and
-// gives the exit code. Throws Error and Interrupted as examine_program() does.
-int examine_own_rank(const ProgramOptions& options, const JobRank& self, Streams streams,
+// gives the exit code. `out` keeps the records there. Throws Error and Interrupted as run_program()
+// does.
+int examine_own_rank(const ProgramOptions& options, const JobRank& self,
+                     const std::optional<std::filesystem::path>& out, Streams streams,
                      const std::function<int(Report)>& deliver);
 
 }  // namespace ddp_doctor

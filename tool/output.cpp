@@ -20,6 +20,8 @@ std::string render(const Report& report, const std::string& format, const TextSt
   std::ostringstream out;
   if (format == "json") {
     render_json(report, out);
+  } else if (format == "markdown") {
+    render_markdown(report, out);
   } else {
     render_text(report, style, out);
   }
@@ -27,14 +29,15 @@ std::string render(const Report& report, const std::string& format, const TextSt
 }
 
 std::string format_of(const std::filesystem::path& file) {
-  return file.extension() == ".json" ? "json" : "text";
+  const auto suffix = file.extension();
+  return suffix == ".json" ? "json" : suffix == ".md" ? "markdown" : "text";
 }
 
 // Before anything runs, and before a file that was named by mistake is opened for writing.
 std::string known_suffix(const std::string& file) {
   const auto suffix = std::filesystem::path(file).extension();
-  if (suffix == ".json" || suffix == ".txt") return {};
-  return fmt::format("{}: the suffix tells the format; use .json or .txt", file);
+  if (suffix == ".json" || suffix == ".txt" || suffix == ".md") return {};
+  return fmt::format("{}: the suffix tells the format; use .json, .md or .txt", file);
 }
 
 // The mildest severity that fails; nothing for "never".
@@ -83,21 +86,30 @@ void write_file(const std::filesystem::path& file, const std::string& text) {
 }
 
 int exit_code_of(const Report& report, const std::optional<Severity>& fail_on) {
-  const bool fails =
-      fail_on && std::any_of(report.findings.begin(), report.findings.end(),
-                             [&](const Finding& finding) { return finding.severity >= *fail_on; });
-  if (fails) return exit_code::kSick;
-  return report.health() == Health::kInconclusive ? exit_code::kInconclusive : exit_code::kHealthy;
+  const auto fails = [&](const std::vector<Finding>& findings) {
+    return fail_on && std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+             return finding.severity >= *fail_on;
+           });
+  };
+  if (fails(report.findings)) return exit_code::kSick;
+  bool inconclusive = report.health() == Health::kInconclusive;
+  if (report.purpose == Purpose::kCompare) {  // each of them is judged
+    for (const auto& run : report.runs) {
+      if (fails(run.diagnosis.findings)) return exit_code::kSick;
+      inconclusive = inconclusive || run.health() == Health::kInconclusive;
+    }
+  }
+  return inconclusive ? exit_code::kInconclusive : exit_code::kHealthy;
 }
 
 }  // namespace
 
 void add_output_flags(CLI::App& app, OutputOptions& options) {
   app.add_option("--format", options.format, "What stdout gets")
-      ->check(CLI::IsMember({"text", "json"}))
+      ->check(CLI::IsMember({"text", "json", "markdown"}))
       ->capture_default_str();
   app.add_option("--report", options.reports,
-                 "Write the report to FILE too (.json, .txt); repeatable")
+                 "Write the report to FILE too (.json, .md, .txt); repeatable")
       ->check(known_suffix)
       ->allow_extra_args(false)
       ->type_name("FILE");

@@ -3,9 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "lib/record/worker.h"
 
 namespace ddp_doctor {
 
@@ -13,12 +14,12 @@ struct ProgramOptions {
   std::filesystem::path program;   // train.py; empty: `words` are a command
   std::vector<std::string> words;  // its arguments, or the command and its arguments
   std::string python;              // --python; empty: the first that has torch
+  std::string strategy = kAsIs;    // or what the probe applies to it
   int world_size = 2;              // ranks to start, where no command starts them
   std::int64_t every = 10;
   std::int64_t warmup = 20;
   std::int64_t timeout_s = 300;
-  int port = 0;  // MASTER_PORT; 0: any free one
-  std::optional<std::filesystem::path> out;
+  int port = 0;         // MASTER_PORT; 0: any free one
   bool pass_on = true;  // what the program writes
 
   bool is_command() const { return program.empty(); }

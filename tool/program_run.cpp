@@ -5,15 +5,10 @@
 #include <algorithm>
 #include <cctype>
 
-#include "lib/error.h"
 #include "lib/timeline/value_requests.h"
 #include "tool/as_is.h"
-#include "tool/command.h"
-#include "tool/examination.h"
 #include "tool/free_port.h"
-#include "tool/interrupt.h"
 #include "tool/launch.h"
-#include "tool/run_folder.h"
 
 namespace ddp_doctor {
 namespace {
@@ -70,13 +65,13 @@ void make_folder(const fs::path& folder) {
 
 }  // namespace
 
-Report examine_program(const ProgramOptions& options, Streams streams) {
-  InterruptGuard interrupt;
+void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& folder,
+                 Streams streams) {
   const auto command = words_to_execute(options);
-  RunFolder examination(options.out);
-  const fs::path folder = examination.path() / fmt::format("00-{}", kAsIs);
-  RunInfo run = as_is_run(options, command);
+  const RunInfo before = run;
   for (int attempt = 1;; ++attempt) {
+    run = before;
+    describe_run(run, options, command);
     make_folder(folder);
     save_run_info(folder, run);
     ValueRequests requests(folder);
@@ -96,11 +91,8 @@ Report examine_program(const ProgramOptions& options, Streams streams) {
     if (attempt == kAttempts) break;
     streams.err << "ddp-doctor: the ranks' port was taken by somebody else; starting them again "
                    "with another\n";
-    run = as_is_run(options, command);
   }
   save_run_info(folder, run);
-  if (!run.failure.empty()) throw Error(run.failure);
-  return read_examination(examination.path());
 }
 
 }  // namespace ddp_doctor

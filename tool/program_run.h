@@ -1,14 +1,18 @@
-// Examines a program in Python whose ranks are started here, or a command that starts them.
+// One run of a program in Python whose ranks are started here, or of a command that starts them.
 #pragma once
 
-#include "lib/report/report.h"
+#include <filesystem>
+
+#include "lib/record/run_info.h"
 #include "tool/doctor.h"
 #include "tool/program_options.h"
 
 namespace ddp_doctor {
 
-// Throws Error if it cannot be run at all, Interrupted on Ctrl-C. What the program writes goes to
-// `streams.err`.
-Report examine_program(const ProgramOptions& options, Streams streams);
+// Completes `run` and leaves it, beside the ranks' records, in `folder`; run.failure says why there
+// is nothing to examine. Throws Error if there is no such program, Interrupted on Ctrl-C. What the
+// program writes goes to `streams.err`.
+void run_program(RunInfo& run, const ProgramOptions& options, const std::filesystem::path& folder,
+                 Streams streams);
 
 }  // namespace ddp_doctor

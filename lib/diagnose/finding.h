@@ -25,13 +25,24 @@ struct Prescription {
   std::string strategy;  // the strategy that would prove it; empty if there is none
   std::vector<std::string> alternatives =
       {};  // other strategies that would do, where the price decides
+  std::vector<std::string> fallbacks =
+      {};  // those that would do where none of the above can be applied
 };
 
 // What another run of the same program under a prescribed strategy showed.
 struct Proof {
   int run = 0;
   std::string strategy;
-  bool cured = false;
+  bool cured = false;  // the finding is gone, and nothing worse came in its place
+  std::string text;
+};
+
+// The smallest change to the user's own code.
+struct Change {
+  std::string file;
+  int line = 0;
+  std::string before;  // the lines as they stand, and what they become; empty: the text says it
+  std::string after;
   std::string text;
 };
 
@@ -55,6 +66,7 @@ struct Finding {
   std::optional<Where> where;
   Prescription prescription;
   std::optional<Proof> proof;
+  std::optional<Change> change;
   std::vector<Finding> consequences;
 };
 

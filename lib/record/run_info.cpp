@@ -63,6 +63,13 @@ void write_at_once(const fs::path& file, const ordered_json& json) {
         fmt::format("{}: {}; choose another folder with --out", file.string(), failure.message()));
 }
 
+Purpose purpose_of(const std::string& name) {
+  for (const Purpose purpose : {Purpose::kCompare, Purpose::kFix}) {
+    if (name == name_of(purpose)) return purpose;
+  }
+  return Purpose::kRun;
+}
+
 }  // namespace
 
 const char* name_of(RankExit::Kind kind) {
@@ -72,9 +79,24 @@ const char* name_of(RankExit::Kind kind) {
   return "unknown";
 }
 
+const char* name_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::kRun:
+      return "run";
+    case Purpose::kCompare:
+      return "compare";
+    case Purpose::kFix:
+      return "fix";
+  }
+  return "";
+}
+
 void save_run_info(const fs::path& folder, const RunInfo& run) {
   ordered_json json = {{"schema_version", kSchemaVersion},
                        {"index", run.index},
+                       {"purpose", name_of(run.purpose)},
+                       {"repeats", run.repeats},
+                       {"is_script", run.is_script},
                        {"program", run.program},
                        {"strategy", run.strategy},
                        {"world_size", run.world_size},
@@ -112,6 +134,9 @@ RunInfo load_run_info(const fs::path& folder) {
     // Not in records of the first version.
     if (json.contains("notes")) run.notes = json.at("notes").get<std::vector<std::string>>();
     if (json.contains("failure")) run.failure = json.at("failure");
+    run.purpose = purpose_of(json.value("purpose", ""));
+    run.repeats = json.value("repeats", -1);
+    run.is_script = json.value("is_script", run.strategy != "as-is");
     if (run.world_size < 1)
       throw Error(fmt::format("{}: world_size is {}", file.string(), run.world_size));
     return run;

@@ -21,9 +21,19 @@ struct RankExit {
   std::string last_words;  // the end of what it wrote to stderr
 };
 
+// What the runs of an examination are for.
+enum class Purpose {
+  kRun,      // the first is judged, the others stand beside it
+  kCompare,  // each is judged, and their difference is asked for
+  kFix,      // the first is judged, the others try its prescriptions
+};
+
 // One run: what was started, by what strategy, and how its processes ended.
 struct RunInfo {
   int index = 0;  // position in the examination; 0 is the run that is judged
+  Purpose purpose = Purpose::kRun;
+  int repeats = -1;  // index of the run that is run once more, for its step times only; -1: none
+  bool is_script = false;  // a TorchScript program; otherwise one in Python, or a command
   std::string program;
   std::string strategy = "as-is";
   int world_size = 1;
@@ -35,6 +45,7 @@ struct RunInfo {
 };
 
 const char* name_of(RankExit::Kind kind);
+const char* name_of(Purpose purpose);
 
 // Writes folder/run.json at once (never half). Throws Error if it cannot be written.
 void save_run_info(const std::filesystem::path& folder, const RunInfo& run);

@@ -22,4 +22,17 @@ inline constexpr std::string_view kScriptStrategies[] = {
     "ddp", "ddp-find-unused", "ddp-static-graph", "bypass", "allreduce-each", "allreduce-flat",
 };
 
+// An unmodified program in Python, or a command: as its author wrote it,
+inline constexpr char kAsIs[] = "as-is";
+// or with one of these, or several joined by "+", applied to it by the probe.
+inline constexpr std::string_view kProgramStrategies[] = {
+    "ddp",
+    "ddp-find-unused",
+    "ddp-static-graph",
+    "allreduce-each",
+    "allreduce-flat",
+    "broadcast-init",
+    "broadcast-buffers",
+};
+
 }  // namespace ddp_doctor

@@ -7,10 +7,6 @@
 namespace ddp_doctor::cells {
 namespace {
 
-std::string figure(const std::optional<double>& value) {
-  return value ? fmt::format("{:.5f}", *value) : "-";
-}
-
 std::string indices(const std::vector<int>& list) {
   std::string text;
   std::size_t shown = 0;
@@ -22,6 +18,27 @@ std::string indices(const std::vector<int>& list) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> step_numbers(const Report& report) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& run : report.runs) {
+    for (const auto& row : run.steps_table) numbers.push_back(row.step);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+const StepRow* row_at(const RunReport& run, std::int64_t step) {
+  for (const auto& row : run.steps_table) {
+    if (row.step == step) return &row;
+  }
+  return nullptr;
+}
+
+std::string figure(const std::optional<double>& value) {
+  return value ? fmt::format("{:.5f}", *value) : "-";
+}
 
 std::string drift(const StepRow& row) {
   if (row.drift && *row.drift != 0.0) return fmt::format("{:.3e}", *row.drift);
@@ -43,6 +60,11 @@ std::string by_rank(const std::vector<std::optional<double>>& values) {
   const auto [low, high] = std::minmax_element(known.begin(), known.end());
   return *low == *high ? fmt::format("{:.5f} x {}", *low, known.size())
                        : fmt::format("{:.5f} .. {:.5f}", *low, *high);
+}
+
+std::string cost(const RunReport& run) {
+  if (!run.cost || run.cost->pairs < 2) return "-";
+  return fmt::format("{:.2f} ({:.2f} .. {:.2f})", run.cost->ratio, run.cost->low, run.cost->high);
 }
 
 std::string unused(const StepRow& row) {

@@ -3,13 +3,39 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "lib/diagnose/facts.h"
+#include "lib/report/change.h"
+#include "lib/report/comparison.h"
+#include "lib/report/prescribed.h"
 #include "lib/report/report.h"
 
 namespace ddp_doctor {
 namespace {
+
+bool any_of(const std::vector<Finding>& findings,
+            const std::function<bool(const Finding&)>& wanted) {
+  return std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+    return wanted(finding) || any_of(finding.consequences, wanted);
+  });
+}
+
+bool found(const RunReport& run, const std::string& rule, Severity mildest) {
+  return any_of(run.diagnosis.findings, [&](const Finding& finding) {
+    return finding.rule == rule && finding.severity >= mildest;
+  });
+}
+
+// The run came to its end without the finding, and with nothing that the first run had not.
+bool cures(const RunReport& run, const RunReport& first, const Finding& finding) {
+  if (!run.completed || run.health() == Health::kInconclusive) return false;
+  if (found(run, finding.rule, std::min(finding.severity, Severity::kWarning))) return false;
+  return !any_of(run.diagnosis.findings, [&](const Finding& other) {
+    return other.severity >= Severity::kWarning && !found(first, other.rule, Severity::kWarning);
+  });
+}
 
 std::string price_of(const RunReport& run) {
   return fmt::format("{:.3g} ms per step (median of {}, {:.3g} to {:.3g})",
@@ -22,17 +48,29 @@ bool overlap(const StepTime& a, const StepTime& b) {
   return a.low_ms <= b.high_ms && b.low_ms <= a.high_ms;
 }
 
+bool repeated(const RunReport& run) { return !run.again_ms.empty(); }
+
+// Among strategies that all cure: whether `a` is measurably cheaper.
+bool cheaper(const RunReport& a, const RunReport& b) {
+  if (!a.step_time || !b.step_time) return a.step_time.has_value() > b.step_time.has_value();
+  if (!repeated(a) || !repeated(b))
+    return !overlap(*a.step_time, *b.step_time) && a.step_time->median_ms < b.step_time->median_ms;
+  const auto cost = cost_between(a, b);
+  return cost && cost->measurable() && cost->ratio < 1.0;
+}
+
+// The prices of the others that cure, beside the chosen one's.
 std::string comparison(const RunReport& best, const std::vector<const RunReport*>& others) {
   std::string text = ": " + price_of(best);
   if (others.empty()) return text;
-  bool within_noise = false;
+  bool cheapest = true;
   for (const auto* other : others) {
-    text += " against " + other->info.strategy + " " + price_of(*other);
-    within_noise = within_noise || overlap(*best.step_time, *other->step_time);
+    text += " against " + other->label + " " + price_of(*other);
+    cheapest = cheapest && cheaper(best, *other);
   }
-  return fmt::format(
-      "; the cheaper here{}{}",
-      within_noise ? ", though their ranges overlap (more --steps tell them apart)" : "", text);
+  if (cheapest) return "; the cheaper here" + text;
+  return fmt::format("; none of the cures is measurably cheaper here{}{}",
+                     repeated(best) ? "" : " (--steps or --repeats may tell more)", text);
 }
 
 // An unused parameter that another run shows in use at some step is not dead weight.
@@ -53,44 +91,99 @@ std::string used_elsewhere(const RunReport& run, const Finding& finding) {
   return {};
 }
 
-void prove(Report& report, Finding& finding) {
-  std::vector<std::string> wanted = finding.prescription.alternatives;
-  if (!finding.prescription.strategy.empty())
-    wanted.insert(wanted.begin(), finding.prescription.strategy);
-  std::vector<const RunReport*> tried;
-  for (const auto& run : report.runs) {
-    if (&run != &report.runs.front() &&
-        std::find(wanted.begin(), wanted.end(), run.info.strategy) != wanted.end())
-      tried.push_back(&run);
+// What static_graph promises nobody can see; what was seen is said.
+std::string rests_on(const RunReport& run) {
+  if (run.info.strategy != "ddp-static-graph") return {};
+  return fmt::format(
+      ". It rests on this: in the {} seen the used set did not change; a later step that takes "
+      "another path breaks it, and so do reentrant checkpoints in some versions",
+      count_of(run.steps_table.size(), "step"));
+}
+
+std::string side_effects(const RunReport& run, const RunReport& first) {
+  std::string text;
+  for (const auto& finding : run.diagnosis.findings) {
+    if (finding.severity == Severity::kAdvice && !found(first, finding.rule, Severity::kAdvice))
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", finding.rule, finding.name);
   }
-  if (tried.empty()) return;
-  std::stable_sort(tried.begin(), tried.end(), [](const RunReport* a, const RunReport* b) {
-    if (a->clean() != b->clean()) return a->clean();
-    if (!a->step_time || !b->step_time) return a->step_time.has_value() > b->step_time.has_value();
-    return a->step_time->median_ms < b->step_time->median_ms;
-  });
-  const RunReport& best = *tried.front();
-  Proof proof{static_cast<int>(&best - report.runs.data()), best.info.strategy, best.clean(), ""};
+  return text.empty() ? text : ". Beside it then: " + text;
+}
+
+std::string cost_beside(const Report& report, const RunReport& run) {
+  if (!repeated(run) || !run.cost || run.cost->base != 0) return {};
+  return ". " + describe(*run.cost, "the program as it is");
+}
+
+std::string why_not(const RunReport& run) {
+  if (run.changes.empty() && !run.unapplied.empty()) return run.unapplied.front();
+  std::string text = run.outcome;
+  for (const auto& reason : run.unapplied) text += "; " + reason;
+  return text;
+}
+
+struct Tried {
+  std::vector<const RunReport*> runs;  // the best first
+  bool cured = false;
+};
+
+Tried try_out(const Report& report, const Finding& finding,
+              const std::vector<std::string>& strategies) {
+  Tried tried;
+  const RunReport& first = report.runs.front();
+  for (const auto& strategy : strategies) {
+    for (const auto& run : report.runs) {
+      if (&run != &first && run.info.strategy == strategy) tried.runs.push_back(&run);
+    }
+  }
+  const auto cure = [&](const RunReport* run) { return cures(*run, first, finding); };
+  std::stable_partition(tried.runs.begin(), tried.runs.end(), cure);
+  for (auto run = tried.runs.begin(); run != tried.runs.end() && cure(*run); ++run) {
+    if (cheaper(**run, *tried.runs.front())) std::rotate(tried.runs.begin(), run, run + 1);
+  }
+  tried.cured = !tried.runs.empty() && cures(*tried.runs.front(), first, finding);
+  return tried;
+}
+
+std::vector<std::string> first_choice(const Prescription& prescription) {
+  std::vector<std::string> strategies = prescription.alternatives;
+  if (!prescription.strategy.empty()) strategies.insert(strategies.begin(), prescription.strategy);
+  return strategies;
+}
+
+void prove(Report& report, Finding& finding) {
+  const RunReport& first = report.runs.front();
+  Tried tried = try_out(report, finding, first_choice(finding.prescription));
+  if (!tried.cured) {
+    Tried fallbacks = try_out(report, finding, finding.prescription.fallbacks);
+    if (fallbacks.cured || tried.runs.empty()) tried = std::move(fallbacks);
+  }
+  if (tried.runs.empty()) return;
+  const RunReport& best = *tried.runs.front();
+  Proof proof{static_cast<int>(&best - report.runs.data()), best.info.strategy, tried.cured, ""};
   if (!proof.cured) {
-    proof.text = fmt::format("{} does not cure it here: {}", best.info.strategy, best.outcome);
+    proof.text = fmt::format("{} does not cure it here: {}", best.info.strategy, why_not(best));
   } else {
     // The one not chosen stays an alternative: proofs may be attached again, to a filtered report.
     auto& prescription = finding.prescription;
     if (prescription.strategy != best.info.strategy) {
       std::erase(prescription.alternatives, best.info.strategy);
+      std::erase(prescription.fallbacks, best.info.strategy);
       prescription.alternatives.push_back(std::exchange(prescription.strategy, best.info.strategy));
     }
     std::vector<const RunReport*> others;
-    for (const auto* run : tried) {
-      if (run != &best && run->clean() && run->step_time && best.step_time) others.push_back(run);
+    for (const auto* run : tried.runs) {
+      if (run != &best && cures(*run, first, finding) && run->step_time && best.step_time)
+        others.push_back(run);
     }
-    proof.text = fmt::format("{} is clean in {}", best.info.strategy,
-                             count_of(best.steps_table.size(), "step"));
+    proof.text =
+        fmt::format("{} {} in {}", best.info.strategy, best.clean() ? "is clean" : "cures it",
+                    count_of(best.steps_table.size(), "step"));
     const auto drifts = [](const StepRow& row) { return !row.drift || *row.drift != 0.0; };
     if (std::none_of(best.steps_table.begin(), best.steps_table.end(), drifts))
       proof.text += ", drift exactly 0";
     if (best.step_time) proof.text += comparison(best, others);
     proof.text += used_elsewhere(best, finding);
+    proof.text += cost_beside(report, best) + side_effects(best, first) + rests_on(best);
   }
   proof.text += ".";
   finding.proof = std::move(proof);
@@ -99,7 +192,48 @@ void prove(Report& report, Finding& finding) {
 }  // namespace
 
 void attach_proofs(Report& report) {
-  for (auto& finding : report.findings) prove(report, finding);
+  for (auto& finding : report.findings) {
+    prove(report, finding);
+    finding.change = change_for(finding, report.runs.front());
+  }
+}
+
+std::vector<std::string> prescribed(const Report& report,
+                                    const std::vector<std::string>& possible) {
+  std::vector<std::string> strategies;
+  const auto untried = [&](const std::vector<std::string>& wanted) {
+    bool any = false;
+    for (const auto& strategy : wanted) {
+      const bool run = std::any_of(report.runs.begin(), report.runs.end(), [&](const auto& other) {
+        return other.info.strategy == strategy;
+      });
+      if (run || std::find(possible.begin(), possible.end(), strategy) == possible.end()) continue;
+      any = true;
+      if (std::find(strategies.begin(), strategies.end(), strategy) == strategies.end())
+        strategies.push_back(strategy);
+    }
+    return any;
+  };
+  for (const auto& finding : report.findings) {
+    if (finding.proof && finding.proof->cured) continue;
+    if (!untried(first_choice(finding.prescription))) untried(finding.prescription.fallbacks);
+  }
+  return strategies;
+}
+
+std::string combined(const Report& report) {
+  std::vector<std::string> strategies;
+  for (const auto& finding : report.findings) {
+    if (finding.severity < Severity::kWarning || !finding.proof || !finding.proof->cured) continue;
+    const auto& strategy = finding.proof->strategy;
+    if (report.runs[static_cast<std::size_t>(finding.proof->run)].clean()) return {};
+    if (std::find(strategies.begin(), strategies.end(), strategy) == strategies.end())
+      strategies.push_back(strategy);
+  }
+  if (strategies.size() < 2) return {};
+  std::string joined;
+  for (const auto& strategy : strategies) joined += (joined.empty() ? "" : "+") + strategy;
+  return joined;
 }
 
 }  // namespace ddp_doctor

@@ -14,6 +14,9 @@ struct TextStyle {
 // For people. The verdict is the last line.
 void render_text(const Report& report, const TextStyle& style, std::ostream& out);
 
+// To be pasted into a pull request.
+void render_markdown(const Report& report, std::ostream& out);
+
 // For programs: docs/report.schema.json. Numbers that JSON cannot hold (NaN, infinity) are strings.
 void render_json(const Report& report, std::ostream& out);
 

@@ -72,6 +72,14 @@ ordered_json to_json(const Finding& finding) {
                     {"cured", finding.proof->cured},
                     {"text", finding.proof->text}};
   }
+  out["change"] = nullptr;
+  if (finding.change) {
+    out["change"] = {{"file", finding.change->file},
+                     {"line", finding.change->line},
+                     {"before", finding.change->before},
+                     {"after", finding.change->after},
+                     {"text", finding.change->text}};
+  }
   for (const auto& consequence : finding.consequences)
     out["consequences"].push_back(to_json(consequence));
   return out;
@@ -91,7 +99,10 @@ ordered_json ddp_block(const std::vector<DdpField>& fields) {
 }
 
 ordered_json to_json(const RunReport& run) {
-  ordered_json out = {{"strategy", run.info.strategy},
+  ordered_json out = {{"program", run.info.program},
+                      {"strategy", run.info.strategy},
+                      {"label", run.label},
+                      {"verdict", name_of(run.health())},
                       {"steps", run.steps_seen()},
                       {"outcome", run.outcome},
                       {"clean", run.clean()},
@@ -99,6 +110,9 @@ ordered_json to_json(const RunReport& run) {
                       {"exit", {{"completed", run.completed}, {"ranks", ordered_json::array()}}},
                       {"overhead", {{"milliseconds_per_step", maybe(run.probe_ms)}}},
                       {"step_time", nullptr},
+                      {"cost", nullptr},
+                      {"changes", run.changes},
+                      {"unapplied", run.unapplied},
                       {"mean_check", nullptr},
                       {"steps_table", ordered_json::array()},
                       {"parameters", ordered_json::array()},
@@ -116,6 +130,11 @@ ordered_json to_json(const RunReport& run) {
                         {"low_ms", run.step_time->low_ms},
                         {"high_ms", run.step_time->high_ms},
                         {"steps", run.step_time->steps}};
+  }
+  if (run.cost) {
+    out["cost"] = {{"base", run.cost->base},   {"ratio", run.cost->ratio},
+                   {"low", run.cost->low},     {"high", run.cost->high},
+                   {"pairs", run.cost->pairs}, {"measurable", run.cost->measurable()}};
   }
   if (run.mean_check) {
     out["mean_check"] = {{"step", run.mean_check->step},
@@ -136,6 +155,22 @@ ordered_json to_json(const RunReport& run) {
   return out;
 }
 
+ordered_json to_json(const Equality& equality) {
+  const auto& seen = equality.seen;
+  ordered_json out = {{"runs", {equality.a, equality.b}},
+                      {"steps", seen.steps},
+                      {"parameters", seen.parameters},
+                      {"equal", !seen.parting && seen.parameters > 0},
+                      {"parting", nullptr}};
+  if (seen.parting) {
+    out["parting"] = {{"step", seen.parting->step},
+                      {"of", seen.parting->stage == Stage::kGradient ? "gradient" : "weight"},
+                      {"parameter", seen.parting->parameter},
+                      {"rank", seen.parting->rank}};
+  }
+  return out;
+}
+
 }  // namespace
 
 void render_json(const Report& report, std::ostream& out) {
@@ -146,9 +181,18 @@ void render_json(const Report& report, std::ostream& out) {
       {"program", {{"path", report.program}, {"settings", report.runs.front().info.settings}}},
       {"world_size", report.world_size},
       {"verdict", name_of(report.health())},
+      {"purpose", name_of(report.purpose)},
+      {"difference", report.difference},
+      {"equalities", ordered_json::array()},
       {"runs", ordered_json::array()},
       {"findings", ordered_json::array()}};
-  for (const auto& run : report.runs) json["runs"].push_back(to_json(run));
+  for (const auto& run : report.runs) {
+    json["runs"].push_back(to_json(run));
+    if (report.purpose != Purpose::kCompare) continue;
+    auto& findings = json["runs"].back()["findings"] = ordered_json::array();
+    for (const auto& finding : run.diagnosis.findings) findings.push_back(to_json(finding));
+  }
+  for (const auto& equality : report.equalities) json["equalities"].push_back(to_json(equality));
   for (const auto& finding : report.findings) json["findings"].push_back(to_json(finding));
   out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "lib/diagnose/facts.h"
 #include "lib/report/cells.h"
+#include "lib/report/comparison.h"
 #include "lib/report/render.h"
 #include "lib/report/table.h"
 #include "lib/report/wrap.h"
@@ -31,8 +33,12 @@ class TextReport {
     for (const auto& run : report_.runs) pipeline_table(run);
     outcome_table();
     for (const auto& run : report_.runs) mean_line(run);
-    ddp_block();
-    findings();
+    if (report_.purpose == Purpose::kCompare) {
+      for (const auto& run : report_.runs) findings_of(run);
+    } else {
+      ddp_block();
+      findings();
+    }
     closing();
   }
 
@@ -59,8 +65,12 @@ class TextReport {
       const auto found = run.environment.find(key);
       return found == run.environment.end() ? std::string() : found->second;
     };
-    out_ << paint("1", fmt::format("ddp-doctor {}: {}", report_.tool_version, report_.program))
-         << '\n';
+    std::string what = report_.program;
+    if (report_.purpose == Purpose::kCompare) {
+      what.clear();
+      for (const auto& other : report_.runs) what += (what.empty() ? "" : " | ") + other.label;
+    }
+    out_ << paint("1", fmt::format("ddp-doctor {}: {}", report_.tool_version, what)) << '\n';
     wrapped(fmt::format("{}, {}, {} {}; {}",
                         count_of(static_cast<std::size_t>(report_.world_size), "rank"),
                         of("backend"), run.environment.contains("python") ? "torch" : "LibTorch",
@@ -69,27 +79,10 @@ class TextReport {
     if (const auto note = of("note"); !note.empty()) wrapped(note, 0);
   }
 
-  const StepRow* row_at(const RunReport& run, std::int64_t step) const {
-    for (const auto& row : run.steps_table) {
-      if (row.step == step) return &row;
-    }
-    return nullptr;
-  }
-
-  std::vector<std::int64_t> step_numbers() const {
-    std::vector<std::int64_t> numbers;
-    for (const auto& run : report_.runs) {
-      for (const auto& row : run.steps_table) numbers.push_back(row.step);
-    }
-    std::sort(numbers.begin(), numbers.end());
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-    return numbers;
-  }
-
   // One line per step, one or more cells per run.
-  template <class Cells>
-  void side_by_side(const std::string& caption, std::vector<std::string> head, Cells cells) {
-    const auto numbers = step_numbers();
+  template <class Fill>
+  void side_by_side(const std::string& caption, std::vector<std::string> head, Fill fill) {
+    const auto numbers = cells::step_numbers(report_);
     if (numbers.empty()) return;
     out_ << '\n' << paint("1", caption) << '\n';
     head.insert(head.begin(), "step");
@@ -102,7 +95,7 @@ class TextReport {
         continue;
       }
       std::vector<std::string> row = {std::to_string(numbers[i])};
-      for (const auto& run : report_.runs) cells(row, row_at(run, numbers[i]));
+      for (const auto& run : report_.runs) fill(row, cells::row_at(run, numbers[i]));
       table.add(std::move(row));
     }
     table.print(out_);
@@ -111,7 +104,7 @@ class TextReport {
   void gradient_table() {
     std::vector<std::string> head;
     for (const auto& run : report_.runs) {
-      head.push_back(run.info.strategy);
+      head.push_back(run.label);
       head.emplace_back("synced");
     }
     side_by_side("Table 1 - gradient norm per rank at optimizer.step", head,
@@ -123,7 +116,7 @@ class TextReport {
 
   void drift_table() {
     std::vector<std::string> head;
-    for (const auto& run : report_.runs) head.push_back(run.info.strategy);
+    for (const auto& run : report_.runs) head.push_back(run.label);
     side_by_side("Table 2 - weight drift max|W_i - W_j| after each step", head,
                  [](auto& row, const StepRow* seen) {
                    row.push_back(seen == nullptr ? "" : cells::drift(*seen));
@@ -131,8 +124,10 @@ class TextReport {
   }
 
   void pipeline_table(const RunReport& run) {
-    const bool examined = &run == &report_.runs.front();
-    out_ << '\n' << paint("1", run.info.strategy + (examined ? " (examined)" : "")) << '\n';
+    const bool examined = &run == &report_.runs.front() && report_.purpose != Purpose::kCompare;
+    out_ << '\n' << paint("1", run.label + (examined ? " (examined)" : "")) << '\n';
+    for (const auto& change : run.changes) wrapped("changed: " + change, 0);
+    for (const auto& reason : run.unapplied) wrapped("not applied: " + reason, 0);
     Table table({"step", "loss per rank", "grad_synced", "weight drift", "unused", "ms"});
     const auto& rows = run.steps_table;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -173,22 +168,35 @@ class TextReport {
   void outcome_table() {
     if (report_.runs.size() < 2) return;
     out_ << '\n' << paint("1", "Side by side") << '\n';
-    Table table({"strategy", "steps", "ms per step", "range", "outcome"});
+    const bool costs = std::any_of(report_.runs.begin(), report_.runs.end(),
+                                   [](const auto& run) { return run.cost && run.cost->pairs > 1; });
+    std::vector<std::string> head = {"strategy", "steps", "ms per step", "range"};
+    if (costs) head.emplace_back("relative");
+    head.emplace_back("outcome");
+    Table table(std::move(head));
     for (const auto& run : report_.runs) {
       const auto& time = run.step_time;
-      table.add({run.info.strategy, std::to_string(run.steps_seen()),
-                 time ? fmt::format("{:.3f}", time->median_ms) : "-",
-                 time ? fmt::format("{:.3f} .. {:.3f}", time->low_ms, time->high_ms) : "-",
-                 shortened(run.outcome, 60)});
+      std::vector<std::string> row = {
+          run.label, std::to_string(run.steps_seen()),
+          time ? fmt::format("{:.3f}", time->median_ms) : "-",
+          time ? fmt::format("{:.3f} .. {:.3f}", time->low_ms, time->high_ms) : "-"};
+      if (costs) row.push_back(cells::cost(run));
+      row.push_back(shortened(run.outcome, 60));
+      table.add(std::move(row));
     }
     table.print(out_);
+    for (const auto& run : report_.runs) {
+      if (!run.cost || run.cost->pairs < 2) continue;
+      const auto& base = report_.runs[static_cast<std::size_t>(run.cost->base)];
+      wrapped(fmt::format("{}: {}", run.label, describe(*run.cost, base.label)), 0);
+    }
   }
 
   void mean_line(const RunReport& run) {
     if (!run.mean_check) return;
     out_ << fmt::format(
         "{}: gradient at step {} against the mean of the local ones: relative error {:.2e}\n",
-        run.info.strategy, run.mean_check->step, run.mean_check->relative_error);
+        run.label, run.mean_check->step, run.mean_check->relative_error);
   }
 
   void ddp_block() {
@@ -229,6 +237,30 @@ class TextReport {
     }
   }
 
+  void print_change(const Change& change) {
+    out_ << fmt::format("  Change {}:{}{}\n", change.file, change.line,
+                        change.text.empty() ? "" : ":");
+    if (!change.text.empty()) wrapped(change.text, 4);
+    if (change.after.empty()) return;
+    print_lines("    - ", change.before);
+    print_lines("    + ", change.after);
+  }
+
+  void print_lines(const char* mark, const std::string& text) {
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) out_ << mark << line << '\n';
+  }
+
+  // Of one run among several that are compared.
+  void findings_of(const RunReport& run) {
+    out_ << '\n' << paint("1", "Findings: " + run.label) << '\n';
+    if (run.diagnosis.findings.empty()) out_ << (run.clean() ? "none\n" : run.outcome + "\n");
+    for (const auto& finding : run.diagnosis.findings) {
+      print_finding(finding, 0);
+      wrapped("Do: " + finding.prescription.text, 2);
+    }
+  }
+
   void findings() {
     out_ << '\n' << paint("1", "Findings") << '\n';
     if (report_.findings.empty()) out_ << "none\n";
@@ -236,6 +268,7 @@ class TextReport {
       print_finding(finding, 0);
       wrapped("Do: " + finding.prescription.text, 2);
       if (finding.proof) wrapped("Proof: " + finding.proof->text, 2);
+      if (finding.change) print_change(*finding.change);
       if (!finding.consequences.empty()) out_ << "  which leads to\n";
       for (const auto& consequence : finding.consequences) print_finding(consequence, 4);
     }
@@ -280,6 +313,21 @@ class TextReport {
       wrapped(fmt::format("The examination itself cost {:.3f} ms per step (digests and record), "
                           "left out of the times above.",
                           *run.probe_ms),
+              0);
+    }
+    if (report_.purpose == Purpose::kCompare) {
+      wrapped("Difference: " + report_.difference, 0);
+      std::string verdicts;
+      for (const auto& run : report_.runs)
+        verdicts +=
+            fmt::format("{}{}: {}", verdicts.empty() ? "" : "; ", run.label, name_of(run.health()));
+      out_ << "Verdict: " << verdicts << '\n';
+      return;
+    }
+    for (std::size_t i = 1; report_.purpose == Purpose::kFix && i < report_.runs.size(); ++i) {
+      const auto& run = report_.runs[i];
+      wrapped(fmt::format("With {}: {}{}", run.label, name_of(run.health()),
+                          run.clean() ? ", every finding at warning or above is gone" : ""),
               0);
     }
     const Health health = report_.health();

@@ -10,18 +10,13 @@
 #include "lib/diagnose/causes.h"
 #include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/facts.h"
+#include "lib/report/comparison.h"
+#include "lib/report/median.h"
 #include "lib/report/proof.h"
 #include "lib/version.h"
 
 namespace ddp_doctor {
 namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2.0;
-}
 
 std::optional<double> gradient_norm(const Timeline& timeline, const TimelineStep& step, int rank) {
   double sum = 0.0;
@@ -187,6 +182,18 @@ std::string outcome_of(const RunReport& run) {
   return codes.empty() ? "clean" : codes;
 }
 
+// What its strategy did to the program, as rank 0 says.
+void read_strategy(const Timeline& timeline, RunReport& report) {
+  const auto* record = timeline.record(0);
+  if (record == nullptr) return;
+  for (const auto& fact : record->facts) {
+    if (!fact.subject.starts_with("strategy ")) continue;
+    const auto text = nlohmann::json::parse(fact.value, nullptr, false);
+    auto& list = fact.key == "applied" ? report.changes : report.unapplied;
+    list.push_back(text.is_string() ? text.get<std::string>() : fact.value);
+  }
+}
+
 }  // namespace
 
 bool RunReport::clean() const {
@@ -194,6 +201,18 @@ bool RunReport::clean() const {
                                    [](const Finding& finding) {
                                      return finding.severity >= Severity::kWarning;
                                    });
+}
+
+// Without a step that every rank completed, silence says nothing; before the end of the run, not
+// enough.
+Health RunReport::health() const {
+  const bool sick =
+      std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
+                  [](const Finding& finding) { return finding.severity >= Severity::kWarning; });
+  if (sick) return Health::kSick;
+  const bool seen = std::any_of(steps_table.begin(), steps_table.end(),
+                                [](const StepRow& row) { return row.synced.has_value(); });
+  return seen && completed ? Health::kHealthy : Health::kInconclusive;
 }
 
 std::int64_t RunReport::steps_seen() const {
@@ -239,7 +258,17 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.diagnosis = diagnose(timeline, index);
   if (!report.completed) report.outcome_step = last_step_of(report);
   report.outcome = outcome_of(report);
+  read_strategy(timeline, report);
+  report.wrap_place = where(timeline, "wrap");
+  report.step_place = where(timeline, "step");
+  if (timeline.run.purpose == Purpose::kCompare)
+    report.fingerprint = std::make_shared<Fingerprint>(timeline);
   return report;
+}
+
+std::optional<double> median_step_ms(const Timeline& timeline) {
+  const auto time = time_of(timeline);
+  return time ? std::optional(time->median_ms) : std::nullopt;
 }
 
 Report make_report(std::vector<RunReport> runs) {
@@ -249,7 +278,9 @@ Report make_report(std::vector<RunReport> runs) {
   const auto& examined = report.runs.front();
   report.program = examined.info.program;
   report.world_size = examined.info.world_size;
+  report.purpose = examined.info.purpose;
   report.findings = examined.diagnosis.findings;
+  compare_runs(report);
   attach_proofs(report);
   return report;
 }
@@ -259,12 +290,8 @@ Health Report::health() const {
     return finding.severity >= Severity::kWarning;
   });
   if (sick) return Health::kSick;
-  const auto& examined = runs.front();
-  // Without a step that every rank completed, silence says nothing; before the end of the run, not
-  // enough.
-  const bool seen = std::any_of(examined.steps_table.begin(), examined.steps_table.end(),
-                                [](const StepRow& row) { return row.synced.has_value(); });
-  return seen && examined.completed ? Health::kHealthy : Health::kInconclusive;
+  const Health of_run = runs.front().health();
+  return of_run == Health::kSick ? Health::kHealthy : of_run;  // what made it sick was left out
 }
 
 bool Report::bit_identical() const {

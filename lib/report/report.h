@@ -4,14 +4,19 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/diagnose/finding.h"
+#include "lib/timeline/fingerprint.h"
 #include "lib/timeline/timeline.h"
 
 namespace ddp_doctor {
+
+enum class Health { kHealthy, kSick, kInconclusive };
+const char* name_of(Health health);
 
 struct StepRow {
   std::int64_t step = 0;
@@ -34,13 +39,34 @@ struct StepTime {
   std::size_t steps = 0;
 };
 
+// What a step costs relative to another run: the ratios of their median step times, pair by pair.
+struct Cost {
+  int base = 0;  // the run it is relative to
+  double ratio = 1.0;
+  double low = 1.0;
+  double high = 1.0;
+  std::size_t pairs = 0;
+
+  // Every pair says the same, and there are enough of them.
+  bool measurable() const;
+};
+
 struct RunReport {
   RunInfo info;
+  // What the tables call it: its strategy, or its program where there are several.
+  std::string label;
   std::map<std::string, std::string>
       environment;  // what the ranks said of themselves (torch version, ...)
   std::vector<TensorInfo> tensors;
   std::vector<StepRow> steps_table;  // of the steps whose tensors were looked at
   std::optional<StepTime> step_time;
+  std::vector<std::optional<double>> again_ms;  // median step times of its repeats, round by round
+  std::optional<Cost> cost;
+  std::vector<std::string> changes;                // what its strategy did to the program
+  std::vector<std::string> unapplied;              // and what it could not do, and why
+  std::optional<Where> wrap_place;                 // the user's lines: where the wrapper is made,
+  std::optional<Where> step_place;                 // and where the optimizer steps
+  std::shared_ptr<const Fingerprint> fingerprint;  // of a run that others are compared with
   std::optional<double> probe_ms;  // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;
   std::vector<DdpField> ddp;
@@ -54,18 +80,26 @@ struct RunReport {
 
   // No finding at warning or above, and every rank finished.
   bool clean() const;
+  Health health() const;
   std::int64_t steps_seen() const;
 };
 
-enum class Health { kHealthy, kSick, kInconclusive };
-const char* name_of(Health health);
+// Whether two runs computed the same, bit for bit.
+struct Equality {
+  int a = 0;
+  int b = 0;
+  Fingerprint::Comparison seen;
+};
 
 struct Report {
+  Purpose purpose = Purpose::kRun;
   std::string tool_version;
   std::string program;
   int world_size = 1;
-  std::vector<RunReport> runs;    // the first one is examined, the others stand beside it
-  std::vector<Finding> findings;  // of the examined run, with proofs from the others
+  std::vector<RunReport> runs;       // the first one is examined, the others stand beside it
+  std::vector<Finding> findings;     // of the examined run, with proofs from the others
+  std::vector<Equality> equalities;  // of each run with the first, where they are compared
+  std::string difference;            // in one sentence, where they are compared
 
   // Sick with a finding at warning or above; inconclusive where nothing was found and the run did
   // not get to its end.
@@ -76,6 +110,9 @@ struct Report {
 };
 
 RunReport report_run(const Timeline& timeline, int index);
+// The median time of its steps, without the first two, which build and rebuild buckets; in
+// milliseconds.
+std::optional<double> median_step_ms(const Timeline& timeline);
 // A run that left nothing to look at, and why.
 RunReport report_of_no_run(const RunInfo& run, const std::string& reason);
 // Keeps the findings for which `wanted` is true; a consequence whose cause goes becomes a finding

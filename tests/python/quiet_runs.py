@@ -8,16 +8,15 @@ environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch
 """
 import argparse
 import collections
-import importlib.util
+import importlib
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
 
-from test_corpus import CORPUS, PATIENCE, describe, label_of
+from test_corpus import CORPUS, PATIENCE, check_environment, describe, label_of
 from test_programs import DOCTOR, PROGRAMS, STARTS_ITS_RANKS, Process, all_findings, environment, unmet_need
 
 DEADLINE = 300
@@ -65,11 +64,8 @@ def main():
     parser.add_argument("--cases", type=pathlib.Path)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    if importlib.util.find_spec("torch") is None:
-        print("skipped: this Python has no torch")
+    if check_environment():
         return 77
-    if not DOCTOR or not os.access(DOCTOR, os.X_OK):
-        sys.exit(f"DDP_DOCTOR={DOCTOR or ''} is not a program; set it to the path of ddp-doctor")
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if options.load else None
     loud = 0
     try:

@@ -152,12 +152,19 @@ def add_tests(program):
         add("is_quiet", Corpus.is_quiet, [])
 
 
-def main():
+def check_environment():
+    """Exit code 77 where this Python has no torch; ends the program where DDP_DOCTOR is none."""
     if importlib.util.find_spec("torch") is None:
         print("skipped: this Python has no torch")
         return 77
     if not DOCTOR or not os.access(DOCTOR, os.X_OK):
         sys.exit(f"DDP_DOCTOR={DOCTOR or ''} is not a program; set it to the path of ddp-doctor")
+    return 0
+
+
+def main():
+    if check_environment():
+        return 77
     programs = sorted(CORPUS.glob("*.py"))
     names = {program.stem for program in programs}
     options = [argument for argument in sys.argv[1:] if argument not in names]

@@ -67,9 +67,10 @@ Action setup_demo(CLI::App& app) {
       throw Error(fmt::format("there is no demo {}; `ddp-doctor demo` lists them", options->name));
     ScriptOptions script;
     script.program = examples_folder() / (options->name + ".pt");
-    script.strategies = chosen->strategies;
     script.world_size = options->world_size;
-    return deliver(examine_script(script, streams), options->output, streams);
+    std::vector<Examinee> examinees;
+    for (const auto& strategy : chosen->strategies) examinees.push_back(under(script, strategy));
+    return deliver(examine(examinees, Purpose::kRun, {}, streams), options->output, streams);
   };
 }
 

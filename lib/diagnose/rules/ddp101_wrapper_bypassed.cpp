@@ -61,7 +61,9 @@ Verdict check(const Timeline& timeline) {
   finding.prescription = {
       "Compute the loss from the wrapper's forward: ddp(x) instead of ddp.module(x), and move what "
       "other methods of the module compute into its forward.",
-      "ddp"};
+      "ddp",
+      {},
+      {"allreduce-flat"}};
   return std::vector{finding};
 }
 

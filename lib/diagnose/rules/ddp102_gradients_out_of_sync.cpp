@@ -41,7 +41,9 @@ Verdict check(const Timeline& timeline) {
       "Average the gradients over all ranks after the last backward of a step and before anything "
       "reads them: let DistributedDataParallel do it, or all-reduce every parameter's gradient, "
       "zeros where a rank has none.",
-      collectives ? "allreduce-flat" : "ddp"};
+      collectives ? "allreduce-flat" : "ddp",
+      {},
+      {"allreduce-flat"}};
   return std::vector{finding};
 }
 

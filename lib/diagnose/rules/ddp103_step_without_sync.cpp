@@ -51,7 +51,7 @@ Verdict check(const Timeline& timeline) {
   finding.prescription = {
       "Leave no_sync for the last micro-batch before optimizer.step(), forward and backward both; "
       "look at the condition that decides which one is the last, and at the end of an epoch.",
-      ""};
+      "allreduce-flat"};
   return std::vector{finding};
 }
 

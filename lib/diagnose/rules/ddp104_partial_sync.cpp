@@ -78,7 +78,7 @@ Verdict check(const Timeline& timeline) {
                              "allreduce-flat"}
               : Prescription{"Let every parameter's gradient arrive in the micro-batch that is "
                              "synchronized: what was used only under no_sync is not averaged.",
-                             ""};
+                             "allreduce-flat"};
   return std::vector{finding};
 }
 

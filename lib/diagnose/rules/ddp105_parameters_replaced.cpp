@@ -41,7 +41,7 @@ Verdict check(const Timeline& timeline) {
   finding.prescription = {
       "Change, move or replace parameters before DistributedDataParallel(model), or wrap again "
       "afterwards; to load values use parameter.data.copy_() or load_state_dict.",
-      ""};
+      "allreduce-flat"};
   return std::vector{finding};
 }
 

@@ -77,7 +77,9 @@ Verdict check(const Timeline& timeline) {
           ? "Construct DistributedDataParallel again after unfreezing or adding parameters, or "
             "wrap with everything trainable that will ever be trained."
           : "Wrap that module too, or put it into the wrapped one.",
-      "ddp"};
+      "ddp",
+      {},
+      {"allreduce-flat"}};
   return std::vector{finding};
 }
 

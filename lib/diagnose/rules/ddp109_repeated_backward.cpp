@@ -53,7 +53,7 @@ Verdict check(const Timeline& timeline) {
       affected, count_of(steps.size(), "step"), finding.evidence["not_reduced"].get<std::size_t>());
   finding.prescription = {
       "Add the losses and call backward once, or give each loss a forward through the wrapper.",
-      ""};
+      "allreduce-flat"};
   return std::vector{finding};
 }
 

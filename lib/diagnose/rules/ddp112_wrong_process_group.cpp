@@ -72,7 +72,9 @@ Verdict check(const Timeline& timeline) {
       "Give DistributedDataParallel (or the all-reduce) the process group of all ranks that hold "
       "the "
       "same weights.",
-      "ddp"};
+      "ddp",
+      {},
+      {"allreduce-flat"}};
   return std::vector{finding};
 }
 

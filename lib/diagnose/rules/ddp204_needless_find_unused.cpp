@@ -3,11 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 namespace {
+
+// Steps that took place, and whose parameters nobody looked at.
+std::size_t steps_not_examined(const Timeline& timeline) {
+  return static_cast<std::size_t>(
+      std::count_if(timeline.steps.begin(), timeline.steps.end(),
+                    [](const TimelineStep& step) { return step.number > 0 && !step.examined(); }));
+}
 
 Verdict check(const Timeline& timeline) {
   if (!timeline.has_wrapper() || !timeline.flag("find_unused_parameters") ||
@@ -34,12 +43,20 @@ Verdict check(const Timeline& timeline) {
   finding.first_step = steps.front()->number;
   finding.evidence["steps_seen"] = steps.size();
   finding.evidence["parameters"] = timeline.trainable().size();
+  const auto unseen = steps_not_examined(timeline);
+  finding.evidence["steps_not_examined"] = unseen;
   finding.message = fmt::format(
       "find_unused_parameters=True, but all {} were used on every rank in the {} seen: each "
       "step walks the autograd graph and all-reduces a usage map for nothing.",
       count_of(timeline.trainable().size(), "parameter"), count_of(steps.size(), "step"));
+  if (unseen > 0)
+    finding.message +=
+        fmt::format(" What the {} between them used is not known.", count_of(unseen, "step"));
   finding.prescription = {
-      "Drop find_unused_parameters=True, unless a branch that these steps did not take needs it.",
+      unseen > 0 ? "Examine every step (--every 1) before you drop find_unused_parameters=True: a "
+                   "branch that only some steps take may need it."
+                 : "Drop find_unused_parameters=True, unless a branch that this run did not take "
+                   "(other data, a later epoch) needs it.",
       "ddp"};
   return std::vector{finding};
 }

@@ -38,7 +38,9 @@ Verdict check(const Timeline& timeline) {
   finding.prescription = {
       "Broadcast all weights and buffers from rank 0 before the first step (wrapping in "
       "DistributedDataParallel does it), or seed every rank alike before the model is made.",
-      "ddp"};
+      "ddp",
+      {},
+      {"broadcast-init"}};
   return std::vector{finding};
 }
 

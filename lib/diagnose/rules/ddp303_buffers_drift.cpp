@@ -80,7 +80,7 @@ Verdict check(const Timeline& timeline) {
             "before evaluation and saving."
           : "Broadcast or all-reduce the buffers before evaluation and saving, or use "
             "SyncBatchNorm.",
-      ""};
+      "broadcast-buffers"};
   return std::vector{finding};
 }
 

@@ -29,6 +29,8 @@ class Forwards:
     def __init__(self, session):
         self.session, self.torch = session, session.torch
         self.wrappers = []
+        self.constructing = -1  # number of the wrapper that is being made
+        self.failed = set()  # numbers of those that could not be made
         self.wrapper_of = weakref.WeakKeyDictionary()  # DistributedDataParallel -> Wrapper
         self.owner_of = weakref.WeakKeyDictionary()  # module inside a wrapper -> Wrapper
         self.inside = []  # wrappers whose forward is under way
@@ -44,7 +46,8 @@ class Forwards:
         """DistributedDataParallel's constructor is about to run: our gradient hooks must come before the reducer's."""
         session = self.session
         session.enter(native.CONNECTING)
-        number = len(self.wrappers)
+        self.constructing += 1
+        number = self.constructing
         session.tensors.add_model(module, number, _reducer_indices(module))
         session.tensors.describe()
         session.site(f"wrap {number}")
@@ -53,9 +56,21 @@ class Forwards:
             session.number, False, "ddp.construct", target=f"wrapper {number}", place=places.place()[:2])
 
     @passive
+    def wrapper_failed(self):
+        """The constructor raised. What that means for its parameters shows if the program goes on all the same."""
+        self.failed.add(self.constructing)
+        self.session.record.call_ends(self.construction)
+        self.session.enter(native.BATCH)
+
+    def forget_failed(self):
+        """The first step: what no constructor wrapped after all belongs to no wrapper."""
+        if self.failed:
+            self.session.tensors.unwrap(self.failed)
+
+    @passive
     def wrapper_made(self, wrapper):
         session = self.session
-        number = len(self.wrappers)
+        number = self.constructing
         made = Wrapper(number, wrapper)
         ignored = set(getattr(wrapper, "parameters_to_ignore", ()) or ())
         if ignored:

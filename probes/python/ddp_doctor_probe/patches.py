@@ -136,11 +136,15 @@ def _wrapper(torch):
     def make(original):
         def __init__(self, module, *args, **kwargs):
             here = session.current
-            if here is not None:
-                here.forwards.wrapper_begins(module)
-            original(self, module, *args, **kwargs)
-            if here is not None:
-                here.forwards.wrapper_made(self)
+            if here is None:
+                return original(self, module, *args, **kwargs)
+            here.forwards.wrapper_begins(module)
+            try:
+                original(self, module, *args, **kwargs)
+            except Exception:
+                here.forwards.wrapper_failed()
+                raise
+            here.forwards.wrapper_made(self)
 
         return __init__
 

@@ -3,7 +3,8 @@ import os
 import sys
 import sysconfig
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_STRATEGIES = os.path.join(_OURS, "ddp_doctor_strategy", "")
 _LIBRARIES = tuple({
     os.path.join(os.path.realpath(path), "")
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -23,7 +24,7 @@ def _kind(file):
 
 
 def _judge(file):
-    if file.startswith("<") or file.startswith(_HERE):
+    if file.startswith("<") or file.startswith(_OURS):
         return _NOBODY
     real = os.path.realpath(file)
     for folder in _PACKAGE_FOLDERS:
@@ -66,9 +67,11 @@ def _shown(file):
 
 
 def caller_is_torch(depth):
-    """Whether the frame `depth` above the caller's belongs to torch itself."""
+    """Whether the frame `depth` above the caller's belongs to torch itself. What a strategy does counts as the program's."""
     frame = sys._getframe(depth + 1)
     while frame is not None and _kind(frame.f_code.co_filename) == _NOBODY:
+        if frame.f_code.co_filename.startswith(_STRATEGIES):
+            return False
         frame = frame.f_back
     return frame is not None and _kind(frame.f_code.co_filename) == _TORCH
 

@@ -113,6 +113,7 @@ class Steps:
         """Weights and buffers as training begins: step 0."""
         session = self.session
         self.state_written = True
+        session.forwards.forget_failed()
         session.tensors.describe()
         session.record.swap()  # what was seen of step 1 so far must not go into step 0's row
         for kind, stage in (("parameter", native.WEIGHT), ("buffer", native.BUFFER)):

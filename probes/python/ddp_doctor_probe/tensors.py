@@ -155,6 +155,14 @@ class Tensors:
         self._bind(entry, tensor)
         return [entry]
 
+    def unwrap(self, wrappers):
+        """These wrappers never came to be; parameters without a gradient until now were given up with them."""
+        for entry in self.entries:
+            if entry.wrapper in wrappers:
+                entry.wrapper = entry.index = None
+                entry.trainable = entry.trainable and entry.arrivals > 0
+                self.undescribed.append(entry)
+
     def _why_not(self, tensor, dtype_name):
         if type(tensor).__name__ == "DTensor" or hasattr(tensor, "_local_shard") or getattr(tensor, "_is_flat_param", False):
             return "it is sharded over the ranks, there are no replicas to compare"

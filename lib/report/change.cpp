@@ -1,0 +1,191 @@
+#include "lib/report/change.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <vector>
+
+namespace ddp_doctor {
+namespace {
+
+constexpr std::uintmax_t kMostBytes = 4 << 20;
+constexpr int kLinesBefore = 3;  // a call may begin above the line that Python names
+
+std::vector<std::string> lines_of(const std::string& file) {
+  std::error_code ignored;
+  if (std::filesystem::file_size(file, ignored) > kMostBytes) return {};
+  std::vector<std::string> lines;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Flags of the wrapper's constructor, and what a strategy wants of them.
+struct Flag {
+  const char* name;
+  const char* value;
+};
+
+std::vector<Flag> flags_of(const std::string& strategy) {
+  if (strategy == "ddp-find-unused")
+    return {{"find_unused_parameters", "True"}, {"static_graph", nullptr}};
+  if (strategy == "ddp-static-graph")
+    return {{"find_unused_parameters", nullptr}, {"static_graph", "True"}};
+  if (strategy == "ddp") return {{"find_unused_parameters", nullptr}, {"static_graph", nullptr}};
+  if (strategy == "broadcast-buffers") return {{"broadcast_buffers", nullptr}};
+  return {};
+}
+
+// The end of the call whose parenthesis opens at `open`, itself included; npos if it is not here.
+std::size_t end_of_call(const std::string& text, std::size_t open) {
+  int depth = 0;
+  char quote = 0;
+  for (std::size_t i = open; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (quote != 0) {
+      if (letter == quote) quote = 0;
+    } else if (letter == '"' || letter == '\'') {
+      quote = letter;
+    } else if (letter == '(' || letter == '[' || letter == '{') {
+      ++depth;
+    } else if ((letter == ')' || letter == ']' || letter == '}') && --depth == 0) {
+      return i;
+    }
+  }
+  return std::string::npos;
+}
+
+// The arguments of a call with the flag given that value, or left away (the default is meant).
+void set_flag(std::string& arguments, const Flag& flag) {
+  const std::regex given(fmt::format(R"((,?\s*)\b{}\s*=\s*([\w.]+))", flag.name));
+  std::smatch match;
+  if (std::regex_search(arguments, match, given)) {
+    const std::string before = match[1];
+    const std::string with =
+        flag.value != nullptr ? fmt::format("{}{}={}", before, flag.name, flag.value) : "";
+    arguments.replace(static_cast<std::size_t>(match.position()),
+                      static_cast<std::size_t>(match.length()), with);
+  } else if (flag.value != nullptr) {
+    const auto last = arguments.find_last_not_of(" \t\n");
+    const bool empty = last == std::string::npos;
+    const bool comma = !empty && arguments[last] == ',';
+    arguments.insert(empty ? 0 : last + 1,
+                     fmt::format("{}{}={}", empty || comma ? " " : ", ", flag.name, flag.value));
+  }
+}
+
+std::optional<Change> change_of_wrapper(const Where& where, const std::vector<Flag>& flags) {
+  const auto lines = lines_of(where.file);
+  static const std::regex call(R"(\b(DistributedDataParallel|DDP)\s*\()");
+  for (int line = where.line; line > std::max(0, where.line - kLinesBefore); --line) {
+    if (line > static_cast<int>(lines.size())) continue;
+    std::string text = lines[static_cast<std::size_t>(line - 1)];
+    std::smatch match;
+    if (!std::regex_search(text, match, call)) continue;
+    const auto open = static_cast<std::size_t>(match.position() + match.length() - 1);
+    std::size_t last = static_cast<std::size_t>(line - 1);
+    auto close = end_of_call(text, open);
+    while (close == std::string::npos && last + 1 < lines.size() && text.size() < 2000) {
+      text += "\n" + lines[++last];
+      close = end_of_call(text, open);
+    }
+    if (close == std::string::npos) return {};
+    std::string arguments = text.substr(open + 1, close - open - 1);
+    for (const auto& flag : flags) set_flag(arguments, flag);
+    const std::string after = text.substr(0, open + 1) + arguments + text.substr(close);
+    if (after == text) return {};
+    return Change{where.file, line, text, after, ""};
+  }
+  return {};
+}
+
+// ddp.module(x) becomes ddp(x).
+std::optional<Change> change_of_forward(const Where& where) {
+  const auto lines = lines_of(where.file);
+  if (where.line > static_cast<int>(lines.size()) || where.line < 1) return {};
+  const std::string& text = lines[static_cast<std::size_t>(where.line - 1)];
+  static const std::regex bypass(R"(\.module\()");
+  const std::string after = std::regex_replace(text, bypass, "(");
+  if (after != text) return Change{where.file, where.line, text, after, ""};
+  return Change{where.file, where.line, text, "",
+                "let this call go through the wrapper: what it computes belongs into the wrapped "
+                "module's forward, and the wrapper is what is called"};
+}
+
+// Gradients averaged by hand before optimizer.step().
+std::optional<Change> change_before_step(const Where& where) {
+  const auto lines = lines_of(where.file);
+  if (where.line > static_cast<int>(lines.size()) || where.line < 1) return {};
+  const std::string& text = lines[static_cast<std::size_t>(where.line - 1)];
+  static const std::regex step(R"(^(\s*)(?:.*[\s(])?([\w.\[\]]+)\.step\(\s*([\w.\[\]]*)\s*\))");
+  std::smatch match;
+  if (!std::regex_search(text, match, step)) return {};
+  const std::string pad = match[1];
+  const std::string optimizer =
+      match[3].length() > 0 ? match[3] : match[2];  // scaler.step(optimizer)
+  return Change{
+      where.file, where.line, text,
+      fmt::format("{0}for group in {1}.param_groups:\n"
+                  "{0}    for p in group[\"params\"]:\n"
+                  "{0}        p.grad = torch.zeros_like(p) if p.grad is None else p.grad\n"
+                  "{0}        torch.distributed.all_reduce(p.grad)\n"
+                  "{0}        p.grad /= torch.distributed.get_world_size()\n"
+                  "{2}",
+                  pad, optimizer, text),
+      ""};
+}
+
+// Where a library makes the wrapper, its own settings do.
+std::optional<Change> setting_of_library(const Where& where, const std::string& strategy) {
+  const auto through = [&](const char* package) {
+    return std::any_of(where.via.begin(), where.via.end(),
+                       [&](const auto& place) { return place.starts_with(package); });
+  };
+  const bool finds = strategy == "ddp-find-unused";
+  if (strategy == "broadcast-buffers") return {};
+  std::string text;
+  if (through("transformers/")) {
+    text = strategy == "ddp-static-graph"
+               ? "give the Trainer an Accelerator that has "
+                 "DistributedDataParallelKwargs(static_graph=True); newer versions of transformers "
+                 "take TrainingArguments(ddp_static_graph=True)"
+               : fmt::format("TrainingArguments(ddp_find_unused_parameters={})",
+                             finds ? "True" : "False");
+  } else if (through("accelerate/")) {
+    text = fmt::format("Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({})])",
+                       finds                            ? "find_unused_parameters=True"
+                       : strategy == "ddp-static-graph" ? "static_graph=True"
+                                                        : "find_unused_parameters=False");
+  } else {
+    return {};
+  }
+  return Change{where.file, where.line, "", "", text};
+}
+
+}  // namespace
+
+std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
+  const std::string& strategy = finding.prescription.strategy;
+  if (strategy == "allreduce-flat" || strategy == "allreduce-each")
+    return run.step_place ? change_before_step(*run.step_place) : std::nullopt;
+  if (finding.rule == "DDP101")
+    return finding.where ? change_of_forward(*finding.where) : std::nullopt;
+  if (strategy == "broadcast-init" && run.step_place)
+    return Change{run.step_place->file, run.step_place->line, "", "",
+                  "once before the first step: for t in model.state_dict().values(): "
+                  "torch.distributed.broadcast(t, 0)"};
+  const auto flags = flags_of(strategy);
+  if (flags.empty()) return {};
+  for (const auto& place :
+       {finding.where, run.wrap_place}) {  // the finding's, where there are several
+    if (!place) continue;
+    if (auto change = change_of_wrapper(*place, flags)) return change;
+  }
+  return run.wrap_place ? setting_of_library(*run.wrap_place, strategy) : std::nullopt;
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,15 @@
+// The smallest change to the user's own code that does what a finding prescribes, from the line
+// that it names.
+#pragma once
+
+#include <optional>
+
+#include "lib/report/report.h"
+
+namespace ddp_doctor {
+
+// Reads the file that the finding, or the run, points at; nothing where it cannot be read, or does
+// not look as expected.
+std::optional<Change> change_for(const Finding& finding, const RunReport& run);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,156 @@
+#include "lib/report/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "lib/diagnose/facts.h"
+#include "lib/record/worker.h"
+#include "lib/report/median.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr std::size_t kFewestPairs = 3;
+
+// "bug.py", "train.py@ddp", of a command its last word but flags.
+std::string name_of(const RunReport& run) {
+  const std::string& program = run.info.program;
+  const auto space = program.find(' ');
+  std::string name = space == std::string::npos
+                         ? std::filesystem::path(program).filename().string()
+                         : "'" + program.substr(0, 24) + (program.size() > 24 ? "...'" : "'");
+  if (run.info.is_script || run.info.strategy != kAsIs) name += "@" + run.info.strategy;
+  return name;
+}
+
+void label(std::vector<RunReport>& runs) {
+  const bool one_program = std::all_of(runs.begin(), runs.end(), [&](const RunReport& run) {
+    return run.info.program == runs.front().info.program;
+  });
+  std::map<std::string, int> taken;
+  for (auto& run : runs) {
+    run.label = one_program ? run.info.strategy : name_of(run);
+    if (const int number = ++taken[run.label]; number > 1) run.label += fmt::format(" #{}", number);
+  }
+}
+
+// Relative to the first that came to its end: a program that dies in step 1 has no step time.
+void measure_costs(std::vector<RunReport>& runs) {
+  const auto base = std::find_if(runs.begin(), runs.end(), [](const RunReport& run) {
+    return run.completed && run.step_time;
+  });
+  if (base == runs.end()) return;
+  for (auto& run : runs) {
+    if (&run == &*base || !run.completed) continue;
+    run.cost = cost_between(run, *base);
+    if (run.cost) run.cost->base = static_cast<int>(base - runs.begin());
+  }
+}
+
+std::string summary_of(const RunReport& run) {
+  std::string text;
+  std::size_t more = 0;
+  for (const auto& finding : run.diagnosis.findings) {
+    if (finding.severity < Severity::kWarning) continue;
+    if (!text.empty()) {
+      ++more;
+      continue;
+    }
+    text = fmt::format("{} {}{}", finding.rule, finding.name,
+                       finding.first_step ? fmt::format(" from step {}", *finding.first_step) : "");
+  }
+  if (text.empty()) return run.clean() ? "clean" : run.outcome;
+  return more == 0 ? text : fmt::format("{} and {} more", text, more);
+}
+
+std::string difference_of(const Report& report) {
+  // Runs of the same outcome in one breath.
+  std::vector<std::pair<std::string, std::string>> by_outcome;  // outcome, labels
+  for (const auto& run : report.runs) {
+    const std::string outcome = summary_of(run);
+    const auto known = std::find_if(by_outcome.begin(), by_outcome.end(),
+                                    [&](const auto& entry) { return entry.first == outcome; });
+    if (known == by_outcome.end()) {
+      by_outcome.emplace_back(outcome, run.label);
+    } else {
+      known->second += ", " + run.label;
+    }
+  }
+  std::string text;
+  for (const auto& [outcome, labels] : by_outcome)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", labels, outcome);
+  for (const auto& equality : report.equalities) {
+    const auto& other = report.runs[static_cast<std::size_t>(equality.b)];
+    if (report.runs.size() == 2) {
+      text += "; they are " + describe(equality);
+    } else {
+      text += fmt::format("; {} and {} are {}", report.runs.front().label, other.label,
+                          describe(equality));
+    }
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+bool Cost::measurable() const { return pairs >= kFewestPairs && (low > 1.0 || high < 1.0); }
+
+std::optional<Cost> cost_between(const RunReport& run, const RunReport& base) {
+  if (!run.step_time || !base.step_time) return {};
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(run.again_ms.size(), base.again_ms.size()); ++i) {
+    if (run.again_ms[i] && base.again_ms[i]) ratios.push_back(*run.again_ms[i] / *base.again_ms[i]);
+  }
+  // Without repeats, the one pair that there is.
+  if (ratios.empty()) ratios.push_back(run.step_time->median_ms / base.step_time->median_ms);
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  return Cost{0, median(ratios), *low, *high, ratios.size()};
+}
+
+void compare_runs(Report& report) {
+  label(report.runs);
+  measure_costs(report.runs);
+  if (report.purpose != Purpose::kCompare) return;
+  const auto& first = report.runs.front();
+  for (std::size_t i = 1; i < report.runs.size(); ++i) {
+    const auto& run = report.runs[i];
+    if (first.fingerprint && run.fingerprint) {
+      report.equalities.push_back(
+          {0, static_cast<int>(i), Fingerprint::compare(*first.fingerprint, *run.fingerprint)});
+    }
+  }
+  report.difference = difference_of(report);
+}
+
+std::string describe(const Cost& cost, const std::string& base) {
+  const std::string ratio = fmt::format("{:.2f} times the step time of {}", cost.ratio, base);
+  if (cost.pairs < kFewestPairs)
+    return fmt::format("{} (in {}: too few to tell it from noise, --repeats takes more)", ratio,
+                       cost.pairs == 1 ? "one pair of runs" : "two pairs of runs");
+  const std::string spread =
+      fmt::format("({:.2f} to {:.2f} in {} pairs of runs)", cost.low, cost.high, cost.pairs);
+  return cost.measurable()
+             ? fmt::format("{} {}", ratio, spread)
+             : fmt::format("no measurable difference to the step time of {}: {:.2f} {}", base,
+                           cost.ratio, spread);
+}
+
+std::string describe(const Equality& equality) {
+  const auto& seen = equality.seen;
+  if (seen.parameters == 0) return "without a parameter in common";
+  if (!seen.parting)
+    return fmt::format("equal bit for bit in {} and {}", count_of(seen.steps, "step"),
+                       count_of(seen.parameters, "parameter"));
+  const auto& at = *seen.parting;
+  const std::string what =
+      fmt::format("the {} of {} on rank {}", at.stage == Stage::kGradient ? "gradient" : "weight",
+                  at.parameter, at.rank);
+  return at.step == 0 ? fmt::format("different from the start: {}", what)
+                      : fmt::format("different from step {} on: {}", at.step, what);
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,22 @@
+// Runs side by side: what they are called, what a step of each costs, where they part.
+#pragma once
+
+#include "lib/report/report.h"
+
+namespace ddp_doctor {
+
+// Fills in labels and costs, and where the report is a comparison, equalities and the difference.
+void compare_runs(Report& report);
+
+// Of `run` relative to `base`, by their repeats if there are any; nothing where one has no step
+// time.
+std::optional<Cost> cost_between(const RunReport& run, const RunReport& base);
+
+// "1.12 times the step time of ddp (1.08 to 1.15, 5 pairs)"; "no measurable difference ..." where
+// the pairs do not agree.
+std::string describe(const Cost& cost, const std::string& base);
+
+// "equal bit for bit in all 8 steps", or where they part first.
+std::string describe(const Equality& equality);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,45 @@
+// What two runs that are meant to be equal are compared by: the bits of every gradient and weight,
+// step by step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/timeline/timeline.h"
+
+namespace ddp_doctor {
+
+class Fingerprint {
+ public:
+  using Bits = std::array<std::uint8_t, 16>;
+
+  explicit Fingerprint(const Timeline& timeline);
+
+  struct Place {
+    std::int64_t step = 0;
+    Stage stage = Stage::kGradient;
+    int rank = 0;
+    std::string parameter;
+  };
+  struct Comparison {
+    std::size_t steps = 0;         // that both have
+    std::size_t parameters = 0;    // that both have, by name
+    std::optional<Place> parting;  // where they differ first; nothing: nowhere
+  };
+  // The weights before the first step too, as step 0. A rank that only one of them has is left out.
+  static Comparison compare(const Fingerprint& a, const Fingerprint& b);
+
+ private:
+  // By rank: the bits of what it had; nothing where that was not seen.
+  using ByRank = std::vector<std::optional<Bits>>;
+  struct Seen {
+    ByRank gradient, weight;
+  };
+  std::map<std::int64_t, std::map<std::string, Seen>> steps_;
+};
+
+}  // namespace ddp_doctor

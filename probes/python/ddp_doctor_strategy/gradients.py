@@ -1,0 +1,114 @@
+"""allreduce-flat and allreduce-each: gradients averaged over all ranks before each optimizer.step.
+
+Before GradScaler.unscale_ where there is a scaler, so that every rank judges the same gradients. Every rank takes part with every trainable
+parameter that the optimizer holds, zeros where it has no gradient; what no rank has a gradient of is left without one.
+"""
+import functools
+import weakref
+
+from . import applied, moments
+
+
+def install(torch, name):
+    average = {"allreduce-flat": _flat, "allreduce-each": _each}[name]
+    done = weakref.WeakSet()  # optimizers whose gradients are averaged already, for the step to come
+
+    def synchronize(optimizer):
+        if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
+            return
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if not held:
+            return
+        with torch.no_grad():
+            average(torch, held)
+        applied(name, f"the gradients of {len(held)} parameters are averaged over all ranks before each step of {type(optimizer).__name__}")
+
+    def before_step(optimizer, args, kwargs):
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 and callable(args[1]) else None)
+        if closure is None:
+            if optimizer in done:
+                done.discard(optimizer)
+            else:
+                synchronize(optimizer)
+            return None
+
+        @functools.wraps(closure)
+        def averaged(*a, **k):
+            result = closure(*a, **k)
+            synchronize(optimizer)
+            return result
+
+        if "closure" in kwargs:
+            return args, dict(kwargs, closure=averaged)
+        return (args[0], averaged) + tuple(args[2:]), kwargs
+
+    moments.before_each_step(torch, before_step)
+    _before_unscaling(torch, synchronize, done)
+
+
+def _before_unscaling(torch, synchronize, done):
+    from torch.cuda.amp import grad_scaler
+
+    scaler = getattr(getattr(torch, "amp", None), "GradScaler", None) or grad_scaler.GradScaler
+    unscale, step = scaler.unscale_, scaler.step
+
+    def unscale_(self, optimizer):
+        if self.is_enabled() and optimizer not in done:
+            synchronize(optimizer)
+            done.add(optimizer)
+        return unscale(self, optimizer)
+
+    def step_(self, optimizer, *args, **kwargs):
+        if self.is_enabled() and optimizer not in done:
+            synchronize(optimizer)
+            done.add(optimizer)
+        try:
+            return step(self, optimizer, *args, **kwargs)
+        finally:
+            done.discard(optimizer)  # also where the scaler left the step out
+
+    scaler.unscale_, scaler.step = unscale_, functools.wraps(step)(step_)
+
+
+def _counts(torch, parameters):
+    """How many ranks have a gradient, by parameter."""
+    present = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
+    torch.distributed.all_reduce(present)
+    return [int(count) for count in present.tolist()]
+
+
+def _gradient_of(torch, parameter):
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _flat(torch, parameters):
+    counts, groups = _counts(torch, parameters), {}
+    for parameter, count in zip(parameters, counts):
+        if count:
+            groups.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+    for members in groups.values():
+        flat = torch.cat([_gradient_of(torch, p).reshape(-1) for p in members])
+        torch.distributed.all_reduce(flat)
+        flat.div_(torch.distributed.get_world_size())
+        at = 0
+        for parameter in members:
+            _give(torch, parameter, flat[at:at + parameter.numel()].view(parameter.shape))
+            at += parameter.numel()
+
+
+def _each(torch, parameters):
+    for parameter, count in zip(parameters, _counts(torch, parameters)):
+        if count:
+            gradient = _gradient_of(torch, parameter).contiguous()
+            torch.distributed.all_reduce(gradient)
+            _give(torch, parameter, gradient.div_(torch.distributed.get_world_size()))
+
+
+def _give(torch, parameter, mean):
+    if parameter.grad is None or parameter.grad.is_sparse:
+        parameter.grad = mean.clone()
+    elif parameter.grad is not mean:
+        parameter.grad.copy_(mean)

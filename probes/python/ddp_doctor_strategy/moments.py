@@ -1,0 +1,55 @@
+"""The moments at which strategies act."""
+import functools
+import importlib
+import threading
+
+_state = threading.local()
+
+
+def trains(torch, module):
+    return module.training and torch.is_grad_enabled()
+
+
+def before_each_call(torch, look):
+    """look(module) before every call of a module that does not run inside another one's, in training."""
+    original = torch.nn.Module.__call__
+
+    def __call__(self, *args, **kwargs):
+        if getattr(_state, "inside", False) or not trains(torch, self):
+            return original(self, *args, **kwargs)
+        _state.inside = True
+        try:
+            look(self)
+            return original(self, *args, **kwargs)
+        finally:
+            _state.inside = False
+
+    torch.nn.Module.__call__ = __call__
+
+
+def before_each_step(torch, act):
+    """act(optimizer, args, kwargs) before every optimizer's step, and before the probe looks at it; returns (args, kwargs) to change them, or None."""
+    module = importlib.import_module("torch.optim.optimizer")
+    if hasattr(module, "register_optimizer_step_pre_hook"):
+        handle = module.register_optimizer_step_pre_hook(act)
+        module._global_optimizer_pre_hooks.move_to_end(handle.id, last=False)
+        return
+    original = torch.optim.Optimizer._hook_for_profile  # 1.13: where a class has its step() wrapped, once
+
+    def _hook_for_profile(self):
+        original(self)
+        step = type(self).step
+        if getattr(step, "acts", False):
+            return
+
+        @functools.wraps(step)
+        def acting(*args, **kwargs):
+            changed = act(args[0], args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+            return step(*args, **kwargs)
+
+        acting.acts = True
+        type(self).step = acting
+
+    torch.optim.Optimizer._hook_for_profile = _hook_for_profile

@@ -1,0 +1,144 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "lib/error.h"
+#include "lib/record/worker.h"
+#include "tool/command.h"
+#include "tool/examination.h"
+#include "tool/output.h"
+#include "tool/patient_flags.h"
+#include "tool/program_file.h"
+
+namespace ddp_doctor {
+namespace {
+
+struct CompareOptions {
+  std::vector<std::string> programs;
+  PatientFlags patient;
+  OutputOptions output;
+  bool fix = false;
+  bool equal = false;
+  int repeats = 0;
+  std::optional<std::filesystem::path> out;
+};
+
+std::vector<std::string> words_of(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, separator);) words.push_back(word);
+  return words;
+}
+
+template <class Strategies>
+void check_strategy(const std::string& program, const std::string& strategy,
+                    const Strategies& known) {
+  for (const auto& part : words_of(strategy, '+')) {
+    if (part == kAsIs && std::size(known) == std::size(kProgramStrategies)) continue;
+    if (std::find(std::begin(known), std::end(known), part) == std::end(known))
+      throw Error(fmt::format("{}@{}: not a strategy for this program; there are {}", program, part,
+                              fmt::join(known, ", ")));
+  }
+}
+
+// "train.py", "train.py@ddp,ddp-static-graph", "@ddp" (of the program before), "torchrun train.py".
+class Parser {
+ public:
+  Parser(const CLI::App& app, const CompareOptions& options, const Call& call)
+      : app_(app), options_(options), words_(call.words.value_or(std::vector<std::string>{})) {}
+
+  void add(const std::string& text) {
+    const auto at = std::filesystem::exists(text) ? std::string::npos : text.rfind('@');
+    const std::string program = text.substr(0, at);
+    if (!program.empty()) patient_ = patient_of(program);
+    if (!patient_)
+      throw Error(fmt::format("{}: name a program before its strategies: train.py{}", text, text));
+    if (at == std::string::npos) {
+      examinees.push_back(*patient_);
+      return;
+    }
+    for (const auto& strategy : words_of(text.substr(at + 1), ',')) {
+      if (std::holds_alternative<ScriptOptions>(*patient_)) {
+        check_strategy(program, strategy, kScriptStrategies);
+      } else {
+        check_strategy(program, strategy, kProgramStrategies);
+      }
+      examinees.push_back(under(*patient_, strategy));
+    }
+  }
+
+  std::vector<Examinee> examinees;
+
+ private:
+  Examinee patient_of(const std::string& program) const {
+    if (!std::filesystem::exists(program) && program.find(' ') != std::string::npos) {
+      auto command = program_patient(app_, options_.patient, {}, {"sh", "-c", program});
+      command.pass_on = false;
+      return command;
+    }
+    if (kind_of_program(program) == ProgramKind::kTorchScript)
+      return script_patient(app_, options_.patient, program);
+    auto patient = program_patient(app_, options_.patient, program, words_);
+    patient.pass_on = false;
+    return patient;
+  }
+
+  const CLI::App& app_;
+  const CompareOptions& options_;
+  const std::vector<std::string> words_;
+  std::optional<Examinee> patient_;
+};
+
+}  // namespace
+
+Action setup_compare(CLI::App& app) {
+  auto options = std::make_shared<CompareOptions>();
+  app.add_option(
+         "programs", options->programs,
+         "What to compare: train.py, script.pt, \"torchrun train.py\" (a command in quotes), "
+         "each with a strategy where one is wanted:\n"
+         "ddp-doctor compare train.py @ddp-find-unused,ddp-static-graph\n"
+         "Arguments for all programs after --")
+      ->type_name("PROGRAM[@STRATEGY]")
+      ->required();
+  app.add_flag("--fix", options->fix,
+               "One program: compare it with what its findings prescribe, as run --fix");
+  app.add_flag("--equal", options->equal,
+               "They are meant to compute the same: exit code 1 where their gradients or weights "
+               "part");
+  app.add_option("--repeats", options->repeats,
+                 "Runs of each beyond the first, in turn, by which costs are compared")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  add_patient_flags(app, options->patient);
+  app.add_option("--out", options->out, "Keep the records in this folder")->type_name("DIR");
+  add_output_flags(app, options->output);
+  add_environment_defaults(app);
+  return [options, &app](const Call& call) {
+    Parser parser(app, *options, call);
+    for (const auto& program : options->programs) parser.add(program);
+    const ExaminationOptions examination{options->out, options->repeats};
+    if (options->fix) {
+      if (parser.examinees.size() != 1)
+        throw Error("--fix takes one program, and compares it with its prescriptions");
+      return deliver(examine_and_fix(parser.examinees.front(), examination, call.streams),
+                     options->output, call.streams);
+    }
+    if (parser.examinees.size() < 2)
+      throw Error(
+          fmt::format("{0}: nothing to compare it with; name another program, a strategy "
+                      "({0} @ddp), or give --fix",
+                      options->programs.front()));
+    Report report = examine(parser.examinees, Purpose::kCompare, examination, call.streams);
+    const bool part = std::any_of(report.equalities.begin(), report.equalities.end(),
+                                  [](const Equality& equality) {
+                                    return equality.seen.parting || equality.seen.parameters == 0;
+                                  });
+    const int code = deliver(std::move(report), options->output, call.streams);
+    return code == exit_code::kHealthy && options->equal && part ? exit_code::kSick : code;
+  };
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,150 @@
+#include "tool/patient_flags.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "lib/error.h"
+
+namespace ddp_doctor {
+namespace {
+
+std::string positive_number(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() && *end == '\0' && value > 0 && std::isfinite(value)) return {};
+  return fmt::format("{} is not a positive number", text);
+}
+
+void add_common_flags(CLI::App& app, PatientFlags& options) {
+  app.add_option("--nproc-per-node,--nproc_per_node", options.world_size,
+                 "Ranks to start; a command starts its own")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--every", options.every,
+                 "Record every Nth step only (and the first and the last) [1; 10 for Python and "
+                 "commands]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+  app.add_option(
+         "--timeout", options.timeout_s,
+         "Seconds without any progress after which a run counts as hung [60; 300 for Python "
+         "and commands]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{86'400}));
+  app.add_option(
+         "--master-port,--master_port", options.port,
+         "TCP port on 127.0.0.1 where ranks meet; 0: they meet in a file (TorchScript), or at "
+         "any free port")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+}
+
+void add_program_flags(CLI::App& app, ProgramOptions& program) {
+  app.add_option(
+         "--python", program.python,
+         "The interpreter [the first with torch of $VIRTUAL_ENV/bin/python, python3 on PATH, "
+         "/usr/bin/python3]")
+      ->type_name("PATH")
+      ->group(kOnlyPrograms);
+  app.add_option("--warmup", program.warmup,
+                 "Record each of the first N steps, whatever --every says")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}))
+      ->capture_default_str()
+      ->group(kOnlyPrograms);
+}
+
+void add_script_flags(CLI::App& app, ScriptOptions& script) {
+  app.add_option("--steps", script.steps, "Optimizer steps")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
+      ->capture_default_str()
+      ->group(kOnlyScripts);
+  app.add_option("--lr", script.lr, "Learning rate")
+      ->check(positive_number)
+      ->capture_default_str()
+      ->group(kOnlyScripts);
+  app.add_option("--optimizer", script.optimizer)
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+      ->capture_default_str()
+      ->group(kOnlyScripts);
+  app.add_option("--seed", script.seed, "Seed of generated inputs and of the ranks' random numbers")
+      ->capture_default_str()
+      ->group(kOnlyScripts);
+  app.add_option("--accumulate", script.accumulate,
+                 "Micro-batches per step, all but the last under no_sync")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}))
+      ->capture_default_str()
+      ->group(kOnlyScripts);
+  app.add_option(
+         "--input", script.inputs,
+         "Random input of forward where the program has no batch(): float32[8,32]; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("DTYPE[SHAPE]")
+      ->group(kOnlyScripts);
+}
+
+// A flag that means nothing to this kind of program was meant for something else.
+void refuse_flags(const CLI::App& app, const std::string& group, const std::string& hint) {
+  for (const auto* option : app.get_options()) {
+    if (option->get_group() != group) continue;
+    const std::string flag = "--" + option->get_lnames().front();
+    if (was_given(app, flag)) {
+      throw Error(fmt::format(
+          "{} concerns {}; {}", flag,
+          group == kOnlyScripts ? "TorchScript programs" : "programs in Python and commands",
+          hint));
+    }
+  }
+}
+
+}  // namespace
+
+void add_patient_flags(CLI::App& app, PatientFlags& flags) {
+  add_common_flags(app, flags);
+  add_program_flags(app, flags.program);
+  add_script_flags(app, flags.script);
+}
+
+bool was_given(const CLI::App& app, const std::string& flag) {
+  const auto* option = app.get_option(flag);
+  if (option->count() == 0) return false;
+  const char* setting = std::getenv(option->get_envname().c_str());
+  return setting == nullptr || option->results() != std::vector<std::string>{setting};
+}
+
+ScriptOptions script_patient(const CLI::App& app, const PatientFlags& flags,
+                             const std::filesystem::path& program) {
+  refuse_flags(app, kOnlyPrograms, "leave it away");
+  ScriptOptions script = flags.script;
+  script.program = program;
+  script.world_size = flags.world_size;
+  script.port = flags.port;
+  script.every = flags.every.value_or(script.every);
+  script.timeout_s = flags.timeout_s.value_or(script.timeout_s);
+  return script;
+}
+
+ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
+                               const std::filesystem::path& program,
+                               const std::vector<std::string>& words) {
+  ProgramOptions patient = flags.program;
+  patient.program = program;
+  patient.words = words;
+  refuse_flags(app, kOnlyScripts,
+               patient.is_command() ? "give your program's own arguments within the command"
+                                    : "pass your program's own arguments after --");
+  for (const char* flag : {"--nproc-per-node", "--master-port", "--python"}) {
+    if (patient.is_command() && was_given(app, flag)) {
+      throw Error(
+          fmt::format("{} concerns ranks that ddp-doctor starts; a command starts its own: give it "
+                      "to the command",
+                      flag));
+    }
+  }
+  patient.world_size = flags.world_size;
+  patient.port = flags.port;
+  patient.every = flags.every.value_or(patient.every);
+  patient.timeout_s = flags.timeout_s.value_or(patient.timeout_s);
+  return patient;
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,41 @@
+// Flags that say how a program is run, whichever kind it is: what `run` and `compare` share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tool/examination.h"
+
+namespace ddp_doctor {
+
+inline constexpr char kOnlyScripts[] = "TorchScript programs only";
+inline constexpr char kOnlyPrograms[] = "Programs in Python and commands only";
+
+// Those whose default, or meaning, depends on the kind of the program are optional here.
+struct PatientFlags {
+  ScriptOptions script;
+  ProgramOptions program;
+  int world_size = 2;
+  int port = 0;
+  std::optional<std::int64_t> every;
+  std::optional<std::int64_t> timeout_s;
+};
+
+void add_patient_flags(CLI::App& app, PatientFlags& flags);
+
+// A TorchScript program. Throws Error where a flag was given that means nothing to it.
+ScriptOptions script_patient(const CLI::App& app, const PatientFlags& flags,
+                             const std::filesystem::path& program);
+// A program in Python and its arguments; without a program, `words` are a command.
+ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
+                               const std::filesystem::path& program,
+                               const std::vector<std::string>& words);
+
+// Given on the command line. What stands in the environment is a default for the programs that it
+// concerns, and none for the others.
+bool was_given(const CLI::App& app, const std::string& flag);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,24 @@
+// One run of a TorchScript program under one strategy, in fresh processes.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "lib/record/run_info.h"
+#include "tool/script_options.h"
+
+namespace ddp_doctor {
+
+// Completes `run` and leaves it, beside the ranks' records, in `folder`, an empty one. Throws
+// Interrupted on Ctrl-C. `on_step` may be empty.
+void run_script(RunInfo& run, const ScriptOptions& options, const std::filesystem::path& folder,
+                const std::function<void(std::int64_t step)>& on_step);
+
+// Why the run is none: a program that no rank could start, a record that could not be written, a
+// worker that does not run. A rank that was killed, or one whose first pass failed while others'
+// did not, is a patient.
+std::optional<std::string> why_not_run(const std::filesystem::path& folder, const RunInfo& run);
+
+}  // namespace ddp_doctor
