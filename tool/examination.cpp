@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "lib/error.h"
 #include "lib/record/run_info.h"
@@ -63,10 +63,13 @@ class Runs {
     fs::create_directory(folder);
     fs::permissions(folder, fs::perms::owner_all);
     std::optional<std::string> failure;
-    if (const auto* script = std::get_if<ScriptOptions>(&examinee)) {
-      run_script(run, *script, folder, progress(script->strategy, script->steps));
+    if (const auto* given = std::get_if<ScriptOptions>(&examinee)) {
+      ScriptOptions script = *given;
+      script.rehearsed = !rehearsed_.insert(script.program).second;
+      run_script(run, script, folder, progress(script.strategy, script.steps));
       clear_progress();
       failure = why_not_run(folder, run);
+      if (failure) rehearsed_.erase(script.program);
     } else {
       const auto& program = std::get<ProgramOptions>(examinee);
       if (!program.pass_on && repeats < 0)
@@ -107,6 +110,7 @@ class Runs {
   const InterruptGuard interrupt_;
   const RunFolder folder_;
   const bool terminal_ = isatty(STDERR_FILENO) == 1;
+  std::set<fs::path> rehearsed_;  // TorchScript programs that have run
   int count_ = 0;
 };
 

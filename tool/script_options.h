@@ -21,6 +21,7 @@ struct ScriptOptions {
   std::vector<std::string> inputs;  // "float32[8,32]"
   std::int64_t timeout_s = 60;
   int port = 0;
+  bool rehearsed = false;  // an earlier run of the same examination has done that
 };
 
 }  // namespace ddp_doctor

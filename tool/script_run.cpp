@@ -36,6 +36,7 @@ std::vector<std::string> worker_command(const ScriptOptions& options, const fs::
                                       std::to_string(options.timeout_s),
                                       "--port",
                                       std::to_string(options.port)};
+  if (options.rehearsed) command.emplace_back("--rehearsed");
   for (const auto& input : options.inputs) command.insert(command.end(), {"--input", input});
   command.insert(command.end(), {"--", fs::absolute(options.program).string()});
   return command;

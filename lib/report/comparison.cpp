@@ -16,24 +16,38 @@ namespace {
 
 constexpr std::size_t kFewestPairs = 3;
 
-// "bug.py", "train.py@ddp", of a command its last word but flags.
-std::string name_of(const RunReport& run) {
-  const std::string& program = run.info.program;
-  const auto space = program.find(' ');
-  std::string name = space == std::string::npos
-                         ? std::filesystem::path(program).filename().string()
-                         : "'" + program.substr(0, 24) + (program.size() > 24 ? "...'" : "'");
-  if (run.info.is_script || run.info.strategy != kAsIs) name += "@" + run.info.strategy;
-  return name;
+std::string arguments_of(const RunReport& run) {
+  const auto found = run.info.settings.find("arguments");
+  return found == run.info.settings.end() ? std::string() : found->second;
 }
 
+// "bug.py", of a command its beginning.
+std::string file_of(const RunReport& run) {
+  const std::string& program = run.info.program;
+  if (program.find(' ') == std::string::npos)
+    return std::filesystem::path(program).filename().string();
+  return "'" + program.substr(0, 24) + (program.size() > 24 ? "...'" : "'");
+}
+
+// By what they differ in: the program, its arguments, the strategy.
 void label(std::vector<RunReport>& runs) {
-  const bool one_program = std::all_of(runs.begin(), runs.end(), [&](const RunReport& run) {
-    return run.info.program == runs.front().info.program;
-  });
+  const auto differ = [&](auto text_of) {
+    return std::any_of(runs.begin(), runs.end(), [&](const RunReport& run) {
+      return text_of(run) != text_of(runs.front());
+    });
+  };
+  const bool programs = differ([](const RunReport& run) { return run.info.program; });
+  const bool arguments = differ(arguments_of);
   std::map<std::string, int> taken;
   for (auto& run : runs) {
-    run.label = one_program ? run.info.strategy : name_of(run);
+    run.label = programs ? file_of(run) : "";
+    const std::string words = arguments ? arguments_of(run) : "";
+    if (!words.empty()) run.label += (run.label.empty() ? "" : " ") + words;
+    if (run.label.empty()) {
+      run.label = run.info.strategy;
+    } else if (run.info.is_script || run.info.strategy != kAsIs) {
+      run.label += "@" + run.info.strategy;
+    }
     if (const int number = ++taken[run.label]; number > 1) run.label += fmt::format(" #{}", number);
   }
 }

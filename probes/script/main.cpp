@@ -20,7 +20,7 @@ int run(const WorkerOptions& options) {
   Program program(options.program, inputs, options.seed);
   torch::manual_seed(static_cast<std::uint64_t>(options.seed + options.rank));
   try {
-    program.rehearse(options.rank, options.world_size);
+    if (!options.rehearsed) program.rehearse(options.rank, options.world_size);
   } catch (const Error& error) {
     std::cerr << kErrorMark << error.what() << std::endl;
     return worker_exit::kRefusedProgram;

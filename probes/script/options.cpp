@@ -23,6 +23,7 @@ std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code
   app.add_option("--seed", options.seed);
   app.add_option("--accumulate", options.accumulate);
   app.add_option("--input", options.inputs)->allow_extra_args(false);
+  app.add_flag("--rehearsed", options.rehearsed);
   app.add_option("--timeout", options.timeout_s);
   app.add_option("--keep-values", options.keep_values_mib);
   app.add_option("--port", options.port);

@@ -234,7 +234,6 @@ void Recorder::before_optimizer() {
 void Recorder::end_step(double loss, int backwards, int unsynchronized,
                         const Strategy::Counts& counts) {
   const auto ended = Clock::now();
-  if (!recorded(step_.step)) return;
   progress_.enter(Phase::kRecording, step_.step);
   step_.duration_ns = std::chrono::nanoseconds(ended - started_ - probing_).count();
   step_.loss = loss;
@@ -244,8 +243,11 @@ void Recorder::end_step(double loss, int backwards, int unsynchronized,
   step_.forwards_around_wrapper = counts.forwards_around_wrapper;
   step_.collectives = counts.collectives;
   step_.collective_bytes = counts.collective_bytes;
-  step_.usages = usage_.end_step();
-  observe_state();
+  step_.examined = recorded(step_.step);
+  if (step_.examined) {
+    step_.usages = usage_.end_step();
+    observe_state();
+  }
   step_.probe_ns = std::chrono::nanoseconds(probing_ + writing_ + (Clock::now() - ended)).count();
   const auto begin = Clock::now();
   writer_.write_step(step_);

@@ -43,7 +43,8 @@ void check_strategy(const std::string& program, const std::string& strategy,
   }
 }
 
-// "train.py", "train.py@ddp,ddp-static-graph", "@ddp" (of the program before), "torchrun train.py".
+// "train.py", "train.py --lr 1", "train.py@ddp,ddp-static-graph", "@ddp" (of the program before),
+// "torchrun train.py".
 class Parser {
  public:
   Parser(const CLI::App& app, const CompareOptions& options, const Call& call)
@@ -74,6 +75,16 @@ class Parser {
  private:
   Examinee patient_of(const std::string& program) const {
     if (!std::filesystem::exists(program) && program.find(' ') != std::string::npos) {
+      auto words = words_of(program, ' ');
+      if (words.front().ends_with(".py") && std::filesystem::exists(words.front())) {
+        const std::filesystem::path file = words.front();
+        words.erase(words.begin());
+        std::erase(words, "");
+        words.insert(words.end(), words_.begin(), words_.end());
+        auto patient = program_patient(app_, options_.patient, file, words);
+        patient.pass_on = false;
+        return patient;
+      }
       auto command = program_patient(app_, options_.patient, {}, {"sh", "-c", program});
       command.pass_on = false;
       return command;
