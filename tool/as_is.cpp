@@ -311,7 +311,8 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
   for (auto& note : notes_about(processes, recorded)) run.notes.push_back(std::move(note));
   if (recorded && launched.command && fell(*launched.command))
     run.notes.push_back(fmt::format("the command {}", how(*launched.command)));
-  if (recorded && launched.command && launched.command->kind == RankExit::Kind::kTimedOut)
+  if (recorded && launched.command && launched.command->kind == RankExit::Kind::kTimedOut &&
+      launched.notes.empty())
     run.notes.push_back(
         fmt::format("the command was ended: nothing had moved for {} s", options.timeout_s));
 }

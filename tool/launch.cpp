@@ -20,6 +20,7 @@
 #include "lib/record/worker.h"
 #include "lib/record/writer.h"
 #include "tool/command.h"
+#include "tool/deadlock.h"
 #include "tool/guard.h"
 #include "tool/interrupt.h"
 #include "tool/movement.h"
@@ -44,6 +45,9 @@ constexpr auto kGraceOfLaunchers = seconds(15);
 // From the end of the program to the end of its process. Interpreters take seconds to clean up;
 // torch 1.13 can hang there.
 constexpr auto kSlowEnd = seconds(10);
+// Nothing moves any more; and how often it is then asked whether anything can.
+constexpr auto kQuiet = milliseconds(500);
+constexpr auto kJudgeEvery = milliseconds(500);
 // A signal handler in C writes a stack.
 constexpr auto kStackPatience = milliseconds(300);
 constexpr int kStackSignalBelowMax = 3;  // native.py
@@ -121,7 +125,10 @@ struct Stranger {
 class Run {
  public:
   explicit Run(const Launch& launch)
-      : launch_(launch), audience_(launch.pass_on), movement_(launch.folder) {
+      : launch_(launch),
+        audience_(launch.pass_on),
+        movement_(launch.folder),
+        deadlock_(launch.folder) {
     for (const auto& program : launch.programs)
       children_.push_back(std::make_unique<Child>(program, audience_, launch.folder));
     launcher_ = std::any_of(launch.programs.begin(), launch.programs.end(),
@@ -153,7 +160,7 @@ class Run {
     // Whoever still moves goes on: without a synchronization to wait in, it may get to the end.
     const auto grace = launcher_ ? kGraceOfLaunchers : kGrace;
     if (fell_at_ && now - std::max(*fell_at_, moved_at_) > grace) end_all(RankExit::Kind::kStopped);
-    if (now - moved_at_ > launch_.stall_timeout) {
+    if (now - moved_at_ > launch_.stall_timeout || deadlocked(now)) {
       ask_for_stacks();
       end_all(RankExit::Kind::kTimedOut);
     }
@@ -304,6 +311,38 @@ class Run {
     }
   }
 
+  // Every rank's process; nothing while some of them are not known.
+  std::optional<std::map<int, std::optional<pid_t>>> all_ranks() const {
+    std::map<int, std::optional<pid_t>> ranks;
+    int world_size = launch_.world_size;
+    for (const auto& child : children_) {
+      if (child->program.rank)
+        ranks[*child->program.rank] = child->pid == 0 ? std::nullopt : std::optional(child->pid);
+    }
+    for (const auto& [rank, stranger] : strangers_)
+      ranks[rank] = stranger->over ? std::nullopt : std::optional(stranger->pid);
+    if (world_size == 0) {
+      for (const auto& note : process_notes(launch_.folder))
+        world_size = std::max(world_size, note.world_size.value_or(0));
+    }
+    if (static_cast<int>(ranks.size()) != world_size) return {};
+    return ranks;
+  }
+
+  bool deadlocked(Clock::time_point now) {
+    if (launch_.deadlock_timeout.count() == 0 || now - moved_at_ < kQuiet ||
+        now - judged_at_ < kJudgeEvery)
+      return false;
+    judged_at_ = now;
+    const auto ranks = all_ranks();
+    if (!ranks || deadlock_.lasts(*ranks) < launch_.deadlock_timeout) return false;
+    notes_.push_back(
+        fmt::format("ended after {} s in which every rank waited for another inside a collective "
+                    "(--stall-after)",
+                    launch_.deadlock_timeout.count()));
+    return true;
+  }
+
   bool anyone_fell() const {
     return std::any_of(children_.begin(), children_.end(),
                        [](const auto& c) { return fell(c->exit); }) ||
@@ -336,6 +375,8 @@ class Run {
   LaunchGuard guard_;
   Audience audience_;
   Movement movement_;
+  Deadlock deadlock_;
+  Clock::time_point judged_at_;
   std::vector<std::unique_ptr<Child>> children_;
   bool launcher_ = false;
   std::map<pid_t, EndWatch> watches_;

@@ -46,6 +46,12 @@ void add_program_flags(CLI::App& app, ProgramOptions& program) {
          "/usr/bin/python3]")
       ->type_name("PATH")
       ->group(kOnlyPrograms);
+  app.add_option("--stall-after", program.stall_after_s,
+                 "Seconds after which a run is ended in which every rank provably waits for "
+                 "another; 0: only --timeout ends it")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{86'400}))
+      ->capture_default_str()
+      ->group(kOnlyPrograms);
   app.add_option("--warmup", program.warmup,
                  "Record each of the first N steps, whatever --every says")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}))

@@ -55,16 +55,22 @@ std::optional<int> status_behind(int pidfd) {
   return info.status;
 }
 
-}  // namespace
-
-std::optional<ProcessState> look_at_process(pid_t pid) {
-  const std::string text = content_of("/proc/" + std::to_string(pid) + "/stat");
-  // The second field is the name in parentheses, which may hold anything.
+// Of a file like /proc/PID/stat, from the third one on: the second is the name in parentheses,
+// which may hold anything.
+std::vector<std::string> fields_of(const std::string& file) {
+  const std::string text = content_of(file);
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};
   std::istringstream in(text.substr(name_end + 1));
-  std::vector<std::string> fields;  // from the third one on
+  std::vector<std::string> fields;
   for (std::string field; in >> field;) fields.push_back(std::move(field));
+  return fields;
+}
+
+}  // namespace
+
+std::optional<ProcessState> look_at_process(pid_t pid) {
+  const auto fields = fields_of("/proc/" + std::to_string(pid) + "/stat");
   if (fields.size() < 50) return {};
   ProcessState state;
   state.parent = std::stoi(fields[1]);
@@ -72,6 +78,20 @@ std::optional<ProcessState> look_at_process(pid_t pid) {
   state.started = std::stoull(fields[19]);
   if (state.ended) state.status = std::stoi(fields[49]);
   return state;
+}
+
+std::optional<ProcessActivity> activity_of(pid_t pid) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  const auto whole = fields_of(process + "/stat");
+  if (whole.size() < 50) return {};
+  ProcessActivity activity{true, std::stoll(whole[11]) + std::stoll(whole[12])};
+  std::error_code ignored;
+  for (fs::directory_iterator task(process + "/task", ignored), end; task != end;
+       task.increment(ignored)) {
+    const auto fields = fields_of(task->path().string() + "/stat");
+    if (!fields.empty() && fields[0] != "S" && fields[0] != "I") activity.sleeps = false;
+  }
+  return activity;
 }
 
 std::vector<pid_t> descendants_of(pid_t root) {

@@ -19,6 +19,15 @@ struct ProcessState {
 // Nothing if there is no such process.
 std::optional<ProcessState> look_at_process(pid_t pid);
 
+// What its threads do, all of them together.
+struct ProcessActivity {
+  bool sleeps = false;  // every one waits for something: none runs, reads a disk, or is stopped
+  long long processor_ticks = 0;  // used so far
+};
+
+// Nothing if there is no such process.
+std::optional<ProcessActivity> activity_of(pid_t pid);
+
 // Children of `root`, their children, and so on, without `root`.
 std::vector<pid_t> descendants_of(pid_t root);
 

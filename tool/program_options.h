@@ -19,6 +19,7 @@ struct ProgramOptions {
   std::int64_t every = 10;
   std::int64_t warmup = 20;
   std::int64_t timeout_s = 300;
+  std::int64_t stall_after_s = 5;
   int port = 0;         // MASTER_PORT; 0: any free one
   bool pass_on = true;  // what the program writes
 

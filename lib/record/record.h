@@ -104,8 +104,9 @@ struct Collective {
 
 struct StepRecord {
   std::int64_t step = 0;
-  std::optional<double> loss;   // mean over the step's micro-batches
-  std::int64_t started_ns = 0;  // CLOCK_REALTIME
+  std::optional<std::int64_t> recorded_step;  // where it is counted otherwise than in its record
+  std::optional<double> loss;                 // mean over the step's micro-batches
+  std::int64_t started_ns = 0;                // CLOCK_REALTIME
   std::int64_t duration_ns =
       0;  // the program's own time: from zero_grad to the end of optimizer.step()
   std::int64_t probe_ns = 0;  // what the examination added, not part of duration_ns

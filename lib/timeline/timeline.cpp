@@ -10,6 +10,7 @@
 #include "lib/error.h"
 #include "lib/record/writer.h"
 #include "lib/timeline/drift.h"
+#include "lib/timeline/private_steps.h"
 
 namespace ddp_doctor {
 namespace {
@@ -28,11 +29,11 @@ std::vector<std::uint8_t> values_of(const RecordReader& reader, const std::vecto
 }
 
 std::vector<std::vector<double>> replicas_of(const Readers& readers, const OwnIds& own_ids,
-                                             std::int64_t step, const TensorInfo& tensor,
+                                             const TimelineStep& step, const TensorInfo& tensor,
                                              Stage stage) {
   std::vector<std::vector<double>> replicas;
   for (const auto& [rank, reader] : readers) {
-    const auto bytes = values_of(reader, own_ids.at(rank), step, tensor.id, stage);
+    const auto bytes = values_of(reader, own_ids.at(rank), step.recorded(rank), tensor.id, stage);
     const auto dtype = dtype_from_name(tensor.dtype);
     if (bytes.size() != static_cast<std::size_t>(tensor.numel) * element_size(dtype)) return {};
     replicas.push_back(to_doubles(bytes, dtype));
@@ -60,7 +61,7 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const OwnIds& o
     }
     if (groups.size() == 1) continue;
     const auto replicas = readers != nullptr
-                              ? replicas_of(*readers, own_ids, step.number, tensor, Stage::kWeight)
+                              ? replicas_of(*readers, own_ids, step, tensor, Stage::kWeight)
                               : std::vector<std::vector<double>>{};
     if (replicas.empty()) {
       known = false;
@@ -95,7 +96,8 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
         continue;
       }
       const auto local = to_doubles(
-          values_of(reader, own_ids.at(rank), step.number, id, Stage::kLocalGradient), dtype);
+          values_of(reader, own_ids.at(rank), step.recorded(rank), id, Stage::kLocalGradient),
+          dtype);
       if (local.size() != mean.size()) return {};
       for (std::size_t i = 0; i < mean.size(); ++i)
         mean[i] += local[i] / static_cast<double>(readers.size());
@@ -107,7 +109,7 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
                               : Stage::kGradient;
       if (step.find(rank, id, stage) == nullptr) continue;
       const auto gradient =
-          to_doubles(values_of(reader, own_ids.at(rank), step.number, id, stage), dtype);
+          to_doubles(values_of(reader, own_ids.at(rank), step.recorded(rank), id, stage), dtype);
       if (gradient.size() != mean.size()) return {};
       any = true;
       for (std::size_t i = 0; i < mean.size(); ++i) {
@@ -138,6 +140,7 @@ Timeline::~Timeline() = default;
 Timeline Timeline::merge(RunInfo run, std::vector<RankRecord> records) {
   Timeline timeline;
   timeline.run = std::move(run);
+  timeline.notes = leave_out_private_steps(records);
   for (auto& record : records) {
     const int rank = record.header.rank;
     if (record.header.world_size != timeline.run.world_size) {

@@ -32,6 +32,8 @@ class TimelineStep {
   std::vector<TensorDrift>
       drifting;  // tensors whose values were compared and differ, largest first
 
+  // Its number in that rank's record, where values are kept under it.
+  std::int64_t recorded(int rank) const;
   bool complete() const;  // every rank has it
   bool examined() const;  // and looked at its tensors, not only at what happened
   const Observation* find(int rank, int tensor, Stage stage) const;

@@ -6,6 +6,11 @@
 
 namespace ddp_doctor {
 
+std::int64_t TimelineStep::recorded(int rank) const {
+  const auto* record = ranks[static_cast<std::size_t>(rank)];
+  return record == nullptr ? number : record->recorded_step.value_or(number);
+}
+
 bool TimelineStep::complete() const {
   return std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
 }

@@ -24,11 +24,11 @@ UNFINISHED = "Expected to have finished reduction in the prior iteration"
 
 
 class Examined:
-    """A run of `ddp-doctor run`: `code`, `report` (JSON), `text`, `messages` (stderr, with what the program printed), `folder`."""
+    """`ddp-doctor run` or compare: `code`, `report` (JSON), `text`, `messages` (stderr, with what the program printed), `folder`."""
 
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder, verb, *arguments):
         self.folder = pathlib.Path(folder)
-        command = [DOCTOR, "run", "--out", str(self.folder / "run"), "--format", "json", "--report", str(self.folder / "report.txt"), *arguments]
+        command = [DOCTOR, verb, "--out", str(self.folder / "run"), "--format", "json", "--report", str(self.folder / "report.txt"), *arguments]
         done = subprocess.run(command, cwd=SEEDS, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE)
         self.code, self.messages = done.returncode, done.stderr
         if self.code not in (0, 1):
@@ -52,7 +52,12 @@ class Seeds(unittest.TestCase):
     @contextlib.contextmanager
     def examine(self, *arguments):
         with tempfile.TemporaryDirectory(prefix="ddp-doctor-seeds-") as folder:
-            yield Examined(folder, *arguments)
+            yield Examined(folder, "run", *arguments)
+
+    @contextlib.contextmanager
+    def compare(self, *programs):
+        with tempfile.TemporaryDirectory(prefix="ddp-doctor-seeds-") as folder:
+            yield Examined(folder, "compare", "--python", sys.executable, *programs)
 
     def examine_ranks(self, program, *arguments):
         return self.examine("--python", sys.executable, "--nproc-per-node", "2", program, "--", *arguments)
@@ -116,6 +121,14 @@ class OrphanUnderTrainer(Seeds):
             self.assertEqual(run.run["steps"], 3)
             self.assertEqual(run.run["ddp"]["construction"]["find_unused_parameters"], 1)
 
+    def test_one_comparison_shows_what_fails_and_what_trains(self):
+        with self.compare("trainer_orphan.py default", "@ddp-find-unused,ddp-static-graph") as run:
+            self.assertEqual(run.code, 1, run.text)
+            self.assertEqual([(r["label"], r["verdict"]) for r in run.report["runs"]],
+                             [("as-is", "sick"), ("ddp-find-unused", "healthy"), ("ddp-static-graph", "healthy")])
+            self.assertRegex(run.report["runs"][0]["outcome"], rf"^raised in step 2 \(forward\): RuntimeError: {UNFINISHED}")
+            self.assertIn("static_graph=True instead of False", " ".join(run.report["runs"][2]["changes"]))
+
     def test_static_graph_cures_it(self):
         with self.examine_trainer("static_graph") as run:
             self.assert_healthy(run)
@@ -162,6 +175,18 @@ class BypassedWrapper(Seeds):
             self.assert_healthy(run)
             self.assertEqual(run.rules(), [])
             self.assert_shows_what_the_program_printed(run, 5)
+
+    def test_one_comparison_shows_both_as_published(self):
+        with self.compare("bypassed_wrapper.py bypassed", "bypassed_wrapper.py averaged") as run:
+            self.assertEqual(run.code, 1, run.text)
+            bypassed, averaged = run.report["runs"]
+            self.assertEqual([[step["synced"] for step in r["steps_table"]] for r in (bypassed, averaged)], [[False] * 5, [True] * 5])
+            self.assertEqual([step["drift"] for step in averaged["steps_table"]], [0] * 5)
+            self.assertTrue(all(step["drift"] > 0 for step in bypassed["steps_table"]))
+            self.assertEqual(run.report["equalities"][0]["parting"]["step"], 1)
+            # The cure on the wrapper's side, without a change to the program.
+        with self.compare("bypassed_wrapper.py bypassed", "@ddp") as run:
+            self.assertEqual([r["verdict"] for r in run.report["runs"]], ["sick", "healthy"], run.text)
 
     def test_both_in_one_process_as_published(self):
         with self.examine_ranks("bypassed_wrapper.py", "both") as run:

@@ -146,7 +146,9 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
           ? "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG."
           : "A communication hook must divide by the world size itself: DistributedDataParallel "
             "does not once a hook is registered.",
-      by_hand ? "allreduce-flat" : "ddp"};
+      by_hand ? "allreduce-flat" : "ddp",
+      {},
+      {"allreduce-flat"}};
   return std::vector{finding};
 }
 

@@ -157,6 +157,7 @@ void prescribe(const Unused& found, Finding& finding) {
     cure.strategy = "ddp-static-graph";
     cure.alternatives = {"ddp-find-unused"};
   }
+  cure.fallbacks = {"allreduce-flat"};
 }
 
 Verdict check(const Timeline& timeline) {

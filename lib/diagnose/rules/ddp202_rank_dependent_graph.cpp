@@ -117,7 +117,9 @@ Verdict check(const Timeline& timeline) {
       "Let every rank take the same path, or wrap with find_unused_parameters=True: the ranks "
       "without a "
       "gradient then contribute zeros to the mean.",
-      "ddp-find-unused"};
+      "ddp-find-unused",
+      {},
+      {"allreduce-flat"}};
   return std::vector{finding};
 }
 

@@ -51,7 +51,9 @@ Verdict check(const Timeline& timeline) {
                : Prescription{
                      "Wrap with find_unused_parameters=True, or let every step use the same "
                      "parameters.",
-                     "ddp-find-unused"};
+                     "ddp-find-unused",
+                     {},
+                     {"allreduce-flat"}};
   return std::vector{finding};
 }
 

@@ -63,7 +63,9 @@ Verdict check(const Timeline& timeline) {
                            "static_graph=True."
       : reentrant        ? "Use checkpoint(..., use_reentrant=False), or static_graph=True."
                   : "Let one backward pass reach the parameter, or wrap with static_graph=True.",
-      reentrant && finds ? "ddp" : "ddp-static-graph"};
+      reentrant && finds ? "ddp" : "ddp-static-graph",
+      {},
+      {"allreduce-flat"}};
   return std::vector{finding};
 }
 

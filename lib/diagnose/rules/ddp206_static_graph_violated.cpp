@@ -117,7 +117,9 @@ Verdict check(const Timeline& timeline) {
           : Prescription{
                 "Drop static_graph=True and use find_unused_parameters=True, or make every "
                 "step use the same parameters.",
-                "ddp-find-unused"};
+                "ddp-find-unused",
+                {},
+                {"allreduce-flat"}};
   return std::vector{finding};
 }
 

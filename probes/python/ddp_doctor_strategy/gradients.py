@@ -1,4 +1,4 @@
-"""allreduce-flat and allreduce-each: gradients averaged over all ranks before each optimizer.step.
+"""allreduce-flat and allreduce-each: gradients averaged over all ranks before each optimizer.step, in place of what a wrapper's reducer does.
 
 Before GradScaler.unscale_ where there is a scaler, so that every rank judges the same gradients. Every rank takes part with every trainable
 parameter that the optimizer holds, zeros where it has no gradient; what no rank has a gradient of is left without one.
@@ -42,8 +42,24 @@ def install(torch, name):
             return args, dict(kwargs, closure=averaged)
         return (args[0], averaged) + tuple(args[2:]), kwargs
 
+    _without_reducers(torch)
     moments.before_each_step(torch, before_step)
     _before_unscaling(torch, synchronize, done)
+
+
+def _without_reducers(torch):
+    """As if every forward of a wrapper ran under no_sync; buffers are broadcast as ever."""
+    wrapper_class = torch.nn.parallel.DistributedDataParallel
+    original = wrapper_class.forward
+
+    @functools.wraps(original)
+    def forward(self, *args, **kwargs):
+        self.require_backward_grad_sync = False
+        result = original(self, *args, **kwargs)
+        self.require_forward_param_sync = True
+        return result
+
+    wrapper_class.forward = forward
 
 
 def _before_unscaling(torch, synchronize, done):

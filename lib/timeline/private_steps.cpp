@@ -1,0 +1,165 @@
+#include "lib/timeline/private_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace ddp_doctor {
+namespace {
+
+struct Optimizer {
+  std::vector<std::vector<std::int64_t>> shapes;  // of what it held first
+  std::set<int> tensors;                          // of all that it ever held
+};
+
+using Optimizers = std::map<int, Optimizer>;  // by number
+
+constexpr std::string_view kSubject = "optimizer ";
+
+Optimizers optimizers_of(const RankRecord& record) {
+  Optimizers found;
+  for (const auto& fact : record.facts) {
+    if (!fact.subject.starts_with(kSubject) || fact.key != "tensors") continue;
+    auto& optimizer = found[std::stoi(fact.subject.substr(kSubject.size()))];
+    const bool first = optimizer.tensors.empty();
+    const auto ids = nlohmann::json::parse(fact.value, nullptr, false);
+    for (const auto& id : ids) {
+      const auto tensor =
+          std::find_if(record.tensors.begin(), record.tensors.end(),
+                       [&](const TensorInfo& info) { return info.id == id.get<int>(); });
+      if (tensor == record.tensors.end()) continue;
+      optimizer.tensors.insert(tensor->id);
+      if (first) optimizer.shapes.push_back(tensor->sizes);
+    }
+  }
+  return found;
+}
+
+bool is_apart(const RankRecord& record, const Optimizers& all, int number) {
+  const auto& held = all.at(number).tensors;
+  const bool wrapped = std::any_of(
+      record.tensors.begin(), record.tensors.end(),
+      [&](const TensorInfo& tensor) { return tensor.wrapper && held.contains(tensor.id); });
+  return !wrapped && std::none_of(all.begin(), all.end(), [&](const auto& other) {
+    return other.first != number && std::any_of(held.begin(), held.end(), [&](int id) {
+             return other.second.tensors.contains(id);
+           });
+  });
+}
+
+// Numbers of the optimizers that only this rank has; empty if that cannot be told.
+std::set<int> private_ones(const RankRecord& record, const Optimizers& mine,
+                           const Optimizers& fewest) {
+  std::set<int> left;
+  for (const auto& [number, optimizer] : mine) left.insert(number);
+  for (const auto& [number, shared] : fewest) {
+    const auto same = std::find_if(left.begin(), left.end(), [&, &its = shared](int candidate) {
+      return mine.at(candidate).shapes == its.shapes;
+    });
+    if (same == left.end()) return {};
+    left.erase(same);
+  }
+  const bool apart = std::all_of(left.begin(), left.end(),
+                                 [&](int number) { return is_apart(record, mine, number); });
+  return apart ? left : std::set<int>{};
+}
+
+// Where there was a second model, names begin with their model's class: without it the others'.
+void take_prefix_away(std::vector<TensorInfo>& tensors) {
+  const auto prefix_of = [](const TensorInfo& tensor) {
+    return tensor.name.substr(0, tensor.name.find(':') + 1);
+  };
+  if (tensors.empty()) return;
+  const std::string prefix = prefix_of(tensors.front());
+  const bool common = std::all_of(tensors.begin(), tensors.end(), [&](const TensorInfo& tensor) {
+    return prefix_of(tensor) == prefix;
+  });
+  if (!common) return;
+  for (auto& tensor : tensors) tensor.name.erase(0, prefix.size());
+}
+
+void leave_out(RankRecord& record, const Optimizers& mine, const std::set<int>& numbers) {
+  std::set<int> tensors;
+  for (const int number : numbers)
+    tensors.insert(mine.at(number).tensors.begin(), mine.at(number).tensors.end());
+  std::vector<std::int64_t> steps;
+  for (const auto& step : record.steps) {
+    if (step.step > 0 && numbers.contains(step.optimizer)) steps.push_back(step.step);
+  }
+  std::erase_if(record.steps, [&](const StepRecord& step) {
+    return step.step > 0 && numbers.contains(step.optimizer);
+  });
+  // How the others count, who do not know of them.
+  const auto step_of = [&](std::int64_t step) {
+    return step - (std::lower_bound(steps.begin(), steps.end(), step) - steps.begin());
+  };
+  const auto optimizer_of = [&](int number) {
+    return number - static_cast<int>(std::distance(numbers.begin(), numbers.lower_bound(number)));
+  };
+  for (auto& step : record.steps) {
+    step.recorded_step = step.step;
+    step.step = step_of(step.step);
+    step.optimizer = optimizer_of(step.optimizer);
+    std::erase_if(step.observations,
+                  [&](const auto& seen) { return tensors.contains(seen.tensor); });
+    std::erase_if(step.samples, [&](const auto& seen) { return tensors.contains(seen.tensor); });
+    std::erase_if(step.usages, [&](const auto& usage) { return tensors.contains(usage.tensor); });
+  }
+  for (auto& event : record.events) event.step = step_of(event.step);
+  for (auto& call : record.calls) call.step = step_of(call.step);
+  // "optimizer 1" of facts, "step 1" of sites.
+  const auto renumber = [&](std::string& text, std::string_view subject) {
+    if (!text.starts_with(subject)) return true;
+    const int number = std::stoi(text.substr(subject.size()));
+    text = std::string(subject) + std::to_string(optimizer_of(number));
+    return !numbers.contains(number);
+  };
+  std::erase_if(record.facts, [&](Fact& fact) { return !renumber(fact.subject, kSubject); });
+  std::erase_if(record.sites, [&](Site& site) { return !renumber(site.what, "step "); });
+  for (auto& fact : record.facts) fact.step = step_of(fact.step);
+  for (auto& site : record.sites) site.step = step_of(site.step);
+  // Ids stay positions: what is left out loses its name and what a rule would look for.
+  std::vector<TensorInfo> left;
+  for (auto& tensor : record.tensors) {
+    if (!tensors.contains(tensor.id)) left.push_back(tensor);
+  }
+  take_prefix_away(left);
+  for (auto& tensor : record.tensors) {
+    const auto kept = std::find_if(left.begin(), left.end(),
+                                   [&](const TensorInfo& info) { return info.id == tensor.id; });
+    if (kept != left.end()) {
+      tensor.name = kept->name;
+    } else {
+      tensor.kind = "private";
+      tensor.trainable = false;
+      tensor.name = fmt::format("private to rank {}: {}", record.header.rank, tensor.name);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> leave_out_private_steps(std::vector<RankRecord>& records) {
+  std::vector<Optimizers> optimizers;
+  for (const auto& record : records) optimizers.push_back(optimizers_of(record));
+  const auto fewest = std::min_element(
+      optimizers.begin(), optimizers.end(),
+      [](const Optimizers& a, const Optimizers& b) { return a.size() < b.size(); });
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (fewest->empty() || optimizers[i].size() == fewest->size()) continue;
+    const auto numbers = private_ones(records[i], optimizers[i], *fewest);
+    if (numbers.empty()) continue;
+    const auto before = records[i].steps.size();
+    leave_out(records[i], optimizers[i], numbers);
+    notes.push_back(fmt::format(
+        "rank {} took {} steps with an optimizer that not every rank has: they are not compared",
+        records[i].header.rank, before - records[i].steps.size()));
+  }
+  return notes;
+}
+
+}  // namespace ddp_doctor
