@@ -30,7 +30,7 @@ bool found(const RunReport& run, const std::string& rule, Severity mildest) {
 
 // The run came to its end without the finding, and with nothing that the first run had not.
 bool cures(const RunReport& run, const RunReport& first, const Finding& finding) {
-  if (!run.completed || run.health() == Health::kInconclusive) return false;
+  if (!run.conclusive()) return false;
   if (found(run, finding.rule, std::min(finding.severity, Severity::kWarning))) return false;
   return !any_of(run.diagnosis.findings, [&](const Finding& other) {
     return other.severity >= Severity::kWarning && !found(first, other.rule, Severity::kWarning);

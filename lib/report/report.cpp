@@ -194,6 +194,14 @@ void read_strategy(const Timeline& timeline, RunReport& report) {
   }
 }
 
+Health health_of(const std::vector<Finding>& findings, const RunReport& run) {
+  const bool sick = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.severity >= Severity::kWarning;
+  });
+  if (sick) return Health::kSick;
+  return run.conclusive() ? Health::kHealthy : Health::kInconclusive;
+}
+
 }  // namespace
 
 bool RunReport::clean() const {
@@ -205,15 +213,12 @@ bool RunReport::clean() const {
 
 // Without a step that every rank completed, silence says nothing; before the end of the run, not
 // enough.
-Health RunReport::health() const {
-  const bool sick =
-      std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
-                  [](const Finding& finding) { return finding.severity >= Severity::kWarning; });
-  if (sick) return Health::kSick;
-  const bool seen = std::any_of(steps_table.begin(), steps_table.end(),
-                                [](const StepRow& row) { return row.synced.has_value(); });
-  return seen && completed ? Health::kHealthy : Health::kInconclusive;
+bool RunReport::conclusive() const {
+  return completed && std::any_of(steps_table.begin(), steps_table.end(),
+                                  [](const StepRow& row) { return row.synced.has_value(); });
 }
+
+Health RunReport::health() const { return health_of(diagnosis.findings, *this); }
 
 std::int64_t RunReport::steps_seen() const {
   return steps_table.empty() ? 0 : steps_table.back().step;
@@ -285,14 +290,7 @@ Report make_report(std::vector<RunReport> runs) {
   return report;
 }
 
-Health Report::health() const {
-  const bool sick = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.severity >= Severity::kWarning;
-  });
-  if (sick) return Health::kSick;
-  const Health of_run = runs.front().health();
-  return of_run == Health::kSick ? Health::kHealthy : of_run;  // what made it sick was left out
-}
+Health Report::health() const { return health_of(findings, runs.front()); }
 
 bool Report::bit_identical() const {
   const auto& rows = runs.front().steps_table;

@@ -80,6 +80,8 @@ struct RunReport {
 
   // No finding at warning or above, and every rank finished.
   bool clean() const;
+  // It came to its end, and there was something to compare: that nothing was found says something.
+  bool conclusive() const;
   Health health() const;
   std::int64_t steps_seen() const;
 };
