@@ -59,23 +59,44 @@ std::size_t end_of_call(const std::string& text, std::size_t open) {
   return std::string::npos;
 }
 
-// The arguments of a call with the flag given that value, or left away (the default is meant).
-void set_flag(std::string& arguments, const Flag& flag) {
-  const std::regex given(fmt::format(R"((,?\s*)\b{}\s*=\s*([\w.]+))", flag.name));
+// Where the argument that begins at `begin` ends: its comma, or the end.
+std::size_t end_of_argument(const std::string& arguments, std::size_t begin) {
+  int depth = 0;
+  for (std::size_t i = begin; i < arguments.size(); ++i) {
+    const char letter = arguments[i];
+    if (letter == '(' || letter == '[' || letter == '{') ++depth;
+    if (letter == ')' || letter == ']' || letter == '}') --depth;
+    if (letter == ',' && depth == 0) return i;
+  }
+  return arguments.size();
+}
+
+// Sets the flag among the arguments of a call, or leaves it away (the default is meant). False
+// where it is not to be seen what it is: an expression, **kwargs.
+bool set_flag(std::string& arguments, const Flag& flag) {
+  const std::regex given(fmt::format(R"((,?\s*)\b{}\s*=\s*)", flag.name));
   std::smatch match;
   if (std::regex_search(arguments, match, given)) {
-    const std::string before = match[1];
-    const std::string with =
-        flag.value != nullptr ? fmt::format("{}{}={}", before, flag.name, flag.value) : "";
-    arguments.replace(static_cast<std::size_t>(match.position()),
-                      static_cast<std::size_t>(match.length()), with);
-  } else if (flag.value != nullptr) {
-    const auto last = arguments.find_last_not_of(" \t\n");
-    const bool empty = last == std::string::npos;
-    const bool comma = !empty && arguments[last] == ',';
-    arguments.insert(empty ? 0 : last + 1,
-                     fmt::format("{}{}={}", empty || comma ? " " : ", ", flag.name, flag.value));
+    const auto begin = static_cast<std::size_t>(match.position());
+    const auto value = begin + static_cast<std::size_t>(match.length());
+    const auto end = end_of_argument(arguments, value);
+    const std::string word = arguments.substr(value, end - value);
+    const auto last = word.find_last_not_of(" \t\n");
+    if (word.substr(0, last + 1) != "True" && word.substr(0, last + 1) != "False") return false;
+    const std::string separator = match[1];
+    arguments.replace(
+        begin, value + last + 1 - begin,
+        flag.value != nullptr ? fmt::format("{}{}={}", separator, flag.name, flag.value) : "");
+    return true;
   }
+  if (flag.value == nullptr) return true;
+  if (arguments.find("**") != std::string::npos) return false;
+  const auto last = arguments.find_last_not_of(" \t\n");
+  const bool empty = last == std::string::npos;
+  const bool comma = !empty && arguments[last] == ',';
+  arguments.insert(empty ? 0 : last + 1,
+                   fmt::format("{}{}={}", empty || comma ? " " : ", ", flag.name, flag.value));
+  return true;
 }
 
 std::optional<Change> change_of_wrapper(const Where& where, const std::vector<Flag>& flags) {
@@ -95,7 +116,13 @@ std::optional<Change> change_of_wrapper(const Where& where, const std::vector<Fl
     }
     if (close == std::string::npos) return {};
     std::string arguments = text.substr(open + 1, close - open - 1);
-    for (const auto& flag : flags) set_flag(arguments, flag);
+    for (const auto& flag : flags) {
+      if (!set_flag(arguments, flag)) {
+        return Change{where.file, line, text, "",
+                      fmt::format("let {} be {} here", flag.name,
+                                  flag.value != nullptr ? flag.value : "what it is by default")};
+      }
+    }
     const std::string after = text.substr(0, open + 1) + arguments + text.substr(close);
     if (after == text) return {};
     return Change{where.file, line, text, after, ""};

@@ -32,9 +32,8 @@ std::string file_of(const RunReport& run) {
 // By what they differ in: the program, its arguments, the strategy.
 void label(std::vector<RunReport>& runs) {
   const auto differ = [&](auto text_of) {
-    return std::any_of(runs.begin(), runs.end(), [&](const RunReport& run) {
-      return text_of(run) != text_of(runs.front());
-    });
+    return std::any_of(runs.begin(), runs.end(),
+                       [&](const RunReport& run) { return text_of(run) != text_of(runs.front()); });
   };
   const bool programs = differ([](const RunReport& run) { return run.info.program; });
   const bool arguments = differ(arguments_of);

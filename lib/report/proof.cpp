@@ -111,7 +111,7 @@ std::string side_effects(const RunReport& run, const RunReport& first) {
 
 std::string cost_beside(const Report& report, const RunReport& run) {
   if (!repeated(run) || !run.cost || run.cost->base != 0) return {};
-  return ". " + describe(*run.cost, "the program as it is");
+  return "; " + describe(*run.cost, "the program as it is");
 }
 
 std::string why_not(const RunReport& run) {

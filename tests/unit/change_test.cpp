@@ -60,6 +60,16 @@ TEST_F(ChangeTest, ReplacesOneFlagByAnother) {
             "m = DDP(net, static_graph=True)");
 }
 
+TEST_F(ChangeTest, LeavesExpressionsToTheUser) {
+  const auto set = change("m = DDP(net, find_unused_parameters=kind == 'x', b=1)\n", 1, "ddp");
+  ASSERT_TRUE(set);
+  EXPECT_EQ(set->after, "");
+  EXPECT_EQ(set->text, "let find_unused_parameters be what it is by default here");
+  const auto spread = change("m = DDP(net, **options)\n", 1, "ddp-static-graph");
+  ASSERT_TRUE(spread);
+  EXPECT_EQ(spread->text, "let static_graph be True here");
+}
+
 TEST_F(ChangeTest, SendsAForwardThroughTheWrapper) {
   EXPECT_EQ(after("loss = ddp.module(x).sum()\n", 1, "ddp", "DDP101"), "loss = ddp(x).sum()");
   const auto method = change("loss = ddp.module.compute_loss(x)\n", 1, "ddp", "DDP101");

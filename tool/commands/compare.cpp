@@ -108,10 +108,10 @@ Action setup_compare(CLI::App& app) {
   auto options = std::make_shared<CompareOptions>();
   app.add_option(
          "programs", options->programs,
-         "What to compare: train.py, script.pt, \"torchrun train.py\" (a command in quotes), "
-         "each with a strategy where one is wanted:\n"
+         "What to compare: train.py, \"train.py --lr 1\", script.pt, \"torchrun train.py\" (a "
+         "command, in quotes), each with strategies where they are wanted:\n"
          "ddp-doctor compare train.py @ddp-find-unused,ddp-static-graph\n"
-         "Arguments for all programs after --")
+         "Arguments for all of them after --")
       ->type_name("PROGRAM[@STRATEGY]")
       ->required();
   app.add_flag("--fix", options->fix,
