@@ -144,6 +144,15 @@ TEST(UnusedParameters, TellCalledFromNeverCalled) {
   }
 }
 
+TEST(UnusedParameters, AreAdviceWhereNoBackwardIsReduced) {
+  RunBuilder run(2, {"orphan.weight", "head.weight"}, 3);
+  run.wrapper({{"find_unused_parameters", "0"}}).unused(0, 0).unused(1, 0);
+  run.each_step([](int, StepRecord& step) { step.unsynchronized_backwards = step.backwards; });
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), Contains("DDP201"));
+  EXPECT_EQ(findings[0].severity, Severity::kAdvice);
+}
+
 TEST(UnusedParameters, AreAdviceWhereTheWrapperExpectsThem) {
   for (const char* option : {"find_unused_parameters", "static_graph"}) {
     RunBuilder run(2, {"orphan.weight", "head.weight"}, 3);

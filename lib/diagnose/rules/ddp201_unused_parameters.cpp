@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "lib/diagnose/errors.h"
@@ -169,8 +170,13 @@ Verdict check(const Timeline& timeline) {
   const Unused found = find_unused(timeline, steps);
   if (found.tensors.empty()) return std::vector<Finding>{};
 
+  // A reducer that no backward asks to reduce (no_sync all along) waits for no parameter either.
   const bool through_wrapper =
-      timeline.has_wrapper() && steps.front()->ranks.front()->forwards_through_wrapper > 0;
+      timeline.has_wrapper() && std::any_of(steps.begin(), steps.end(), [](const auto* step) {
+        const auto& record = *step->ranks.front();
+        return record.forwards_through_wrapper > 0 &&
+               record.backwards > record.unsynchronized_backwards;
+      });
   const bool harmful = through_wrapper && !wrapper_expects_unused(timeline);
   Finding finding = finding_of(kUnusedParameters);
   finding.where = where(timeline, "wrap");

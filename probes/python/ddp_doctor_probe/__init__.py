@@ -1,7 +1,8 @@
 """The Python side of ddp-doctor: watches an unmodified training program from inside its processes.
 
-Nothing here touches the training: no collective, no random number, no change to a tensor, no exception into the program (what does, on
-request, is ddp_doctor_strategy beside it). What is patched stands in `patches`, each place with its reason. Digests, figures and the record are C++ behind `native`.
+Nothing here touches the training: no collective, no random number, no change to a tensor, no exception into the program. (What does, on
+request, is ddp_doctor_strategy, beside it.) What is patched stands in `patches`, each place with its reason. Digests, figures and the record
+are C++ behind `native`.
 
     importing  calls us when the program itself imports torch (we never do it first)
     patches    the places in torch that report to the session

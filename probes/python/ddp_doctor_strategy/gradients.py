@@ -50,16 +50,21 @@ def install(torch, name):
 def _without_reducers(torch):
     """As if every forward of a wrapper ran under no_sync; buffers are broadcast as ever."""
     wrapper_class = torch.nn.parallel.DistributedDataParallel
-    original = wrapper_class.forward
+    constructor, original = wrapper_class.__init__, wrapper_class.forward
+
+    @functools.wraps(constructor)
+    def __init__(self, *args, **kwargs):
+        constructor(self, *args, **kwargs)
+        self.require_backward_grad_sync = False
 
     @functools.wraps(original)
     def forward(self, *args, **kwargs):
-        self.require_backward_grad_sync = False
+        self.require_backward_grad_sync = False  # a no_sync of the program may have put it back
         result = original(self, *args, **kwargs)
         self.require_forward_param_sync = True
         return result
 
-    wrapper_class.forward = forward
+    wrapper_class.__init__, wrapper_class.forward = __init__, forward
 
 
 def _before_unscaling(torch, synchronize, done):

@@ -3,8 +3,6 @@ import functools
 import importlib
 import threading
 
-_state = threading.local()
-
 
 def trains(torch, module):
     return module.training and torch.is_grad_enabled()
@@ -13,16 +11,17 @@ def trains(torch, module):
 def before_each_call(torch, look):
     """look(module) before every call of a module that does not run inside another one's, in training."""
     original = torch.nn.Module.__call__
+    state = threading.local()
 
     def __call__(self, *args, **kwargs):
-        if getattr(_state, "inside", False) or not trains(torch, self):
+        if getattr(state, "inside", False) or not trains(torch, self):
             return original(self, *args, **kwargs)
-        _state.inside = True
+        state.inside = True
         try:
             look(self)
             return original(self, *args, **kwargs)
         finally:
-            _state.inside = False
+            state.inside = False
 
     torch.nn.Module.__call__ = __call__
 
