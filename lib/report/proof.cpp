@@ -43,9 +43,10 @@ std::string price_of(const RunReport& run) {
                      run.step_time->high_ms);
 }
 
-// Two timings that reach into each other's range are not told apart by so few steps.
+// Two timings that reach into each other's range, or are of a step or two, are not told apart.
 bool overlap(const StepTime& a, const StepTime& b) {
-  return a.low_ms <= b.high_ms && b.low_ms <= a.high_ms;
+  constexpr std::size_t kFewest = 3;
+  return (a.low_ms <= b.high_ms && b.low_ms <= a.high_ms) || std::min(a.steps, b.steps) < kFewest;
 }
 
 bool repeated(const RunReport& run) { return !run.again_ms.empty(); }

@@ -7,6 +7,7 @@ corpus=$here/../corpus
 doctor 1 compare "$corpus/ddp101_wrapper_bypassed.py" @ddp --format json -- bug
 json '[run["verdict"] for run in r["runs"]] == ["sick", "healthy"]'
 json '"runs through the wrapper" in " ".join(r["runs"][1]["changes"]) and r["runs"][0]["changes"] == []'
+json 'len(set(r["runs"][1]["changes"])) == len(r["runs"][1]["changes"])'
 
 # Programs, and a command; costs by pairs.
 doctor 0 compare "$here/train.py" "sh $here/start_ranks $PYTHON_TORCH $here/train.py" --format json

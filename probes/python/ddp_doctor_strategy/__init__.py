@@ -12,6 +12,7 @@ Each says in the record what it did (`applied`), once, or what it could not do (
 import os
 
 KEY = "DDP_DOCTOR_APPLY"
+_said = set()
 
 
 def wanted():
@@ -42,5 +43,6 @@ def cannot(name, why):
 def _say(name, key, text):
     from ddp_doctor_probe import session
 
-    if session.current is not None:
+    if session.current is not None and (name, key, text) not in _said:
+        _said.add((name, key, text))
         session.current.fact(f"strategy {name}", key, text)
