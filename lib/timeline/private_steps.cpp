@@ -38,21 +38,32 @@ Optimizers optimizers_of(const RankRecord& record) {
   return found;
 }
 
-bool is_apart(const RankRecord& record, const Optimizers& all, int number) {
+std::string without_prefix(const std::string& name) { return name.substr(name.find(':') + 1); }
+
+// The other rank has such a tensor too, and no optimizer for it: then that is what is wrong.
+bool knows(const RankRecord& other, const TensorInfo& tensor) {
+  return std::any_of(other.tensors.begin(), other.tensors.end(), [&](const TensorInfo& its) {
+    return its.sizes == tensor.sizes && without_prefix(its.name) == without_prefix(tensor.name);
+  });
+}
+
+bool is_apart(const RankRecord& record, const Optimizers& all, int number,
+              const RankRecord& other) {
   const auto& held = all.at(number).tensors;
-  const bool wrapped = std::any_of(
-      record.tensors.begin(), record.tensors.end(),
-      [&](const TensorInfo& tensor) { return tensor.wrapper && held.contains(tensor.id); });
-  return !wrapped && std::none_of(all.begin(), all.end(), [&](const auto& other) {
-    return other.first != number && std::any_of(held.begin(), held.end(), [&](int id) {
-             return other.second.tensors.contains(id);
+  const bool shared =
+      std::any_of(record.tensors.begin(), record.tensors.end(), [&](const TensorInfo& tensor) {
+        return held.contains(tensor.id) && (tensor.wrapper || knows(other, tensor));
+      });
+  return !shared && std::none_of(all.begin(), all.end(), [&](const auto& another) {
+    return another.first != number && std::any_of(held.begin(), held.end(), [&](int id) {
+             return another.second.tensors.contains(id);
            });
   });
 }
 
 // Numbers of the optimizers that only this rank has; empty if that cannot be told.
 std::set<int> private_ones(const RankRecord& record, const Optimizers& mine,
-                           const Optimizers& fewest) {
+                           const RankRecord& other, const Optimizers& fewest) {
   std::set<int> left;
   for (const auto& [number, optimizer] : mine) left.insert(number);
   for (const auto& [number, shared] : fewest) {
@@ -63,7 +74,7 @@ std::set<int> private_ones(const RankRecord& record, const Optimizers& mine,
     left.erase(same);
   }
   const bool apart = std::all_of(left.begin(), left.end(),
-                                 [&](int number) { return is_apart(record, mine, number); });
+                                 [&](int number) { return is_apart(record, mine, number, other); });
   return apart ? left : std::set<int>{};
 }
 
@@ -151,7 +162,8 @@ std::vector<std::string> leave_out_private_steps(std::vector<RankRecord>& record
   std::vector<std::string> notes;
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (fewest->empty() || optimizers[i].size() == fewest->size()) continue;
-    const auto numbers = private_ones(records[i], optimizers[i], *fewest);
+    const auto& other = records[static_cast<std::size_t>(fewest - optimizers.begin())];
+    const auto numbers = private_ones(records[i], optimizers[i], other, *fewest);
     if (numbers.empty()) continue;
     const auto before = records[i].steps.size();
     leave_out(records[i], optimizers[i], numbers);

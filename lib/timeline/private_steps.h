@@ -13,7 +13,7 @@ namespace ddp_doctor {
 // Takes them, their optimizers and their parameters out of the records, numbers what is left as
 // the others do, and returns what there is to say of it. An optimizer counts as private only if the
 // rank also has every optimizer of the rank that has fewest, and if nothing that it holds is
-// wrapped or held by another one.
+// wrapped, held by another one, or known to that other rank.
 std::vector<std::string> leave_out_private_steps(std::vector<RankRecord>& records);
 
 }  // namespace ddp_doctor

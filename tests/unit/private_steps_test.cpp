@@ -71,6 +71,12 @@ TEST(PrivateSteps, AreNoneWhereTheOptimizerHoldsWhatIsWrapped) {
   EXPECT_THAT(all[0].steps, SizeIs(6));
 }
 
+TEST(PrivateSteps, AreNoneWhereTheOtherRankHasTheParameterToo) {
+  auto all = records();
+  all[1].tensors.push_back(tensor(2, "a", 3, {}));
+  EXPECT_THAT(leave_out_private_steps(all), IsEmpty());
+}
+
 TEST(PrivateSteps, AreNoneWhereTheRanksHaveDifferentModels) {
   auto all = records();
   all[1].tensors[0].sizes = {8};
