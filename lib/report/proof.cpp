@@ -96,8 +96,8 @@ std::string used_elsewhere(const RunReport& run, const Finding& finding) {
 std::string rests_on(const RunReport& run) {
   if (run.info.strategy != "ddp-static-graph") return {};
   return fmt::format(
-      ". It rests on this: in the {} seen the used set did not change; a later step that takes "
-      "another path breaks it, and so do reentrant checkpoints in some versions",
+      ". It rests on this: in the {} seen the used set did not change, and no reentrant checkpoint "
+      "was seen; a later step that takes another path breaks it",
       count_of(run.steps_table.size(), "step"));
 }
 

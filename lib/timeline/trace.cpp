@@ -1,5 +1,6 @@
 #include "lib/timeline/trace.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -46,6 +47,17 @@ std::vector<BackwardPass> backwards_of(const std::string& trace, int wrapper) {
     }
   }
   return passes;
+}
+
+bool checkpoints_reentrantly(const Timeline& timeline) {
+  return std::any_of(timeline.steps.begin(), timeline.steps.end(), [](const TimelineStep& step) {
+    return std::any_of(step.ranks.begin(), step.ranks.end(), [](const StepRecord* record) {
+      if (record == nullptr) return false;
+      const auto actions = actions_of(record->trace);
+      return std::any_of(actions.begin(), actions.end(),
+                         [](const auto& action) { return action.first == "R"; });
+    });
+  });
 }
 
 }  // namespace ddp_doctor

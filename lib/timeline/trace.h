@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "lib/timeline/timeline.h"
+
 namespace ddp_doctor {
 
 // ("F0+", 1), ("B0+", 2), ...: an action and how often it happened in a row. A trace that was cut
@@ -27,5 +29,8 @@ struct BackwardPass {
 };
 
 std::vector<BackwardPass> backwards_of(const std::string& trace, int wrapper);
+
+// A checkpoint ran a backward inside a backward (use_reentrant=True), on some rank in some step.
+bool checkpoints_reentrantly(const Timeline& timeline);
 
 }  // namespace ddp_doctor

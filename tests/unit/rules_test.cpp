@@ -144,6 +144,16 @@ TEST(UnusedParameters, TellCalledFromNeverCalled) {
   }
 }
 
+TEST(UnusedParameters, AreNotPrescribedAStaticGraphWhereCheckpointsAreReentrant) {
+  auto plain = unfinished();
+  EXPECT_EQ(diagnose(plain.build()).findings.at(0).prescription.strategy, "ddp-static-graph");
+  auto reentrant = unfinished();
+  reentrant.each_step([](int, StepRecord& step) { step.trace = "F0+ R B0+"; });
+  const auto cure = diagnose(reentrant.build()).findings.at(0).prescription;
+  EXPECT_EQ(cure.strategy, "ddp-find-unused");
+  EXPECT_TRUE(cure.alternatives.empty());
+}
+
 TEST(UnusedParameters, AreAdviceWhereNoBackwardIsReduced) {
   RunBuilder run(2, {"orphan.weight", "head.weight"}, 3);
   run.wrapper({{"find_unused_parameters", "0"}}).unused(0, 0).unused(1, 0);

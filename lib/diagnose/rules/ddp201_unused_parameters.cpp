@@ -13,6 +13,7 @@
 #include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
 namespace {
@@ -141,7 +142,7 @@ void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
   }
 }
 
-void prescribe(const Unused& found, Finding& finding) {
+void prescribe(const Timeline& timeline, const Unused& found, Finding& finding) {
   auto& cure = finding.prescription;
   if (found.dropped) {
     cure = {"Let every step take the same path, or wrap with find_unused_parameters=True.",
@@ -150,6 +151,11 @@ void prescribe(const Unused& found, Finding& finding) {
     // static_graph does not survive an output that forward returns and the loss leaves out
     // (pytorch#97030).
     cure.text += " If it must stay: find_unused_parameters=True.";
+    cure.strategy = "ddp-find-unused";
+  } else if (checkpoints_reentrantly(timeline)) {
+    cure.text +=
+        " If it must stay: find_unused_parameters=True; static_graph=True is not safe with the "
+        "reentrant checkpoints that were seen (use_reentrant=False).";
     cure.strategy = "ddp-find-unused";
   } else {
     cure.text +=
@@ -190,7 +196,7 @@ Verdict check(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   describe(timeline, found, finding);
   if (harmful) {
-    prescribe(found, finding);
+    prescribe(timeline, found, finding);
     finding.message +=
         " The bucket never became ready, so no gradient of the step was averaged and the optimizer "
         "stepped on "

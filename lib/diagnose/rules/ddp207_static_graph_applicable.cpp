@@ -7,6 +7,7 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
 namespace {
@@ -24,6 +25,8 @@ Verdict check(const Timeline& timeline) {
       timeline.flag("static_graph")) {
     return std::vector<Finding>{};
   }
+  // PyTorch advises against static_graph with reentrant checkpoints.
+  if (checkpoints_reentrantly(timeline)) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
   // Each optimizer's steps tell of its own parameters only.
