@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 
-from test_corpus import CORPUS, PATIENCE, check_environment, describe, label_of
-from test_programs import DOCTOR, PROGRAMS, STARTS_ITS_RANKS, Process, all_findings, environment, unmet_need
+from test_corpus import CORPUS, PATIENCE, describe, label_of
+from test_programs import DOCTOR, PROGRAMS, STARTS_ITS_RANKS, Process, all_findings, check_environment, environment, unmet_need
 
 DEADLINE = 300
 Innocent = collections.namedtuple("Innocent", "name program ranks arguments tolerated")

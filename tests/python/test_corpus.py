@@ -7,7 +7,6 @@ environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch
 """
 import collections
 import fnmatch
-import importlib.util
 import json
 import os
 import pathlib
@@ -18,10 +17,9 @@ import tempfile
 import time
 import unittest
 
-from test_programs import Process, all_findings, environment, unmet_need
+from test_programs import DOCTOR, Process, all_findings, check_environment, environment, unmet_need
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
-DOCTOR = os.environ.get("DDP_DOCTOR")
 # Seconds without progress after which ddp-doctor ends a hang of two ranks (more ranks start more slowly), and a program
 # that must not hang; and seconds after which the test ends ddp-doctor.
 TIMEOUT, PATIENCE, DEADLINE = 15, 60, 180
@@ -150,16 +148,6 @@ def add_tests(program):
         add("fixed", Corpus.is_quiet, ["fixed"])
     else:
         add("is_quiet", Corpus.is_quiet, [])
-
-
-def check_environment():
-    """Exit code 77 where this Python has no torch; ends the program where DDP_DOCTOR is none."""
-    if importlib.util.find_spec("torch") is None:
-        print("skipped: this Python has no torch")
-        return 77
-    if not DOCTOR or not os.access(DOCTOR, os.X_OK):
-        sys.exit(f"DDP_DOCTOR={DOCTOR or ''} is not a program; set it to the path of ddp-doctor")
-    return 0
 
 
 def main():

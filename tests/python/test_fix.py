@@ -10,9 +10,8 @@ import tempfile
 import time
 import unittest
 
-import test_corpus
-from test_corpus import CORPUS, DOCTOR, label_of
-from test_programs import Process, environment, unmet_need
+from test_corpus import CORPUS, label_of
+from test_programs import DOCTOR, Process, check_environment, environment, unmet_need
 
 TIMEOUT, DEADLINE = 15, 400
 
@@ -44,9 +43,8 @@ class Fix(unittest.TestCase):
 
 
 def main():
-    code = test_corpus.check_environment()
-    if code:
-        return code
+    if check_environment():
+        return 77
     programs = {program.stem: program for program in sorted(CORPUS.glob("*.py"))}
     options = [argument for argument in sys.argv[1:] if argument not in programs]
     wanted = [argument for argument in sys.argv[1:] if argument in programs] or programs

@@ -198,12 +198,19 @@ def add_test(program):
     setattr(Programs, f"test_{program.stem}", test)
 
 
-def main():
+def check_environment():
+    """Exit code 77 where this Python has no torch; ends the program where DDP_DOCTOR is none."""
     if importlib.util.find_spec("torch") is None:
         print("skipped: this Python has no torch")
         return 77
     if not DOCTOR or not os.access(DOCTOR, os.X_OK):
         sys.exit(f"DDP_DOCTOR={DOCTOR or ''} is not a program; set it to the path of ddp-doctor")
+    return 0
+
+
+def main():
+    if check_environment():
+        return 77
     programs = sorted(PROGRAMS.glob("*.py"))
     names = {program.stem for program in programs}
     options = [argument for argument in sys.argv[1:] if argument not in names]
