@@ -9,7 +9,7 @@
 #include "lib/error.h"
 #include "lib/record/run_info.h"
 #include "lib/record/worker.h"
-#include "lib/report/prescribed.h"
+#include "lib/report/proof.h"
 #include "tool/as_is.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"

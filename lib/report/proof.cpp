@@ -9,8 +9,6 @@
 #include "lib/diagnose/facts.h"
 #include "lib/report/change.h"
 #include "lib/report/comparison.h"
-#include "lib/report/prescribed.h"
-#include "lib/report/report.h"
 
 namespace ddp_doctor {
 namespace {

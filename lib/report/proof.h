@@ -2,12 +2,24 @@
 // run of that strategy.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "lib/report/report.h"
+
 namespace ddp_doctor {
 
-struct Report;
-
-// Fills in `proof` of each finding whose prescribed strategy was run, and makes the cheapest proven
-// strategy the prescribed one.
+// Fills in `proof` of each finding whose prescribed strategy was run, makes the cheapest proven
+// strategy the prescribed one, and names the change to the user's code that does the same.
 void attach_proofs(Report& report);
+
+// What is still to be tried: of each finding that is not cured yet, what it prescribes, or where
+// that was run, what else would do. Each once, the first finding's first; only those among
+// `possible`.
+std::vector<std::string> prescribed(const Report& report, const std::vector<std::string>& possible);
+
+// What cures every finding that has a cure, one strategy for each, joined by "+"; empty where one
+// strategy does, or fewer than two findings were cured.
+std::string combined(const Report& report);
 
 }  // namespace ddp_doctor

@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "lib/report/prescribed.h"
+#include "lib/report/proof.h"
 #include "lib/report/render.h"
 #include "tests/unit/run_builder.h"
 
