@@ -18,11 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string content_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
   std::error_code ignored;
@@ -58,7 +53,7 @@ std::optional<int> status_behind(int pidfd) {
 // Of a file like /proc/PID/stat, from the third one on: the second is the name in parentheses,
 // which may hold anything.
 std::vector<std::string> fields_of(const std::string& file) {
-  const std::string text = content_of(file);
+  const std::string text = content_if_readable(file);
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};
   std::istringstream in(text.substr(name_end + 1));
@@ -68,6 +63,13 @@ std::vector<std::string> fields_of(const std::string& file) {
 }
 
 }  // namespace
+
+std::string content_if_readable(const std::string& file) {
+  // A stream's own operators note that a read fails; its iterators throw.
+  std::ostringstream content;
+  content << std::ifstream(file, std::ios::binary).rdbuf();
+  return content.str();
+}
 
 std::optional<ProcessState> look_at_process(pid_t pid) {
   const auto fields = fields_of("/proc/" + std::to_string(pid) + "/stat");
@@ -112,7 +114,8 @@ std::vector<pid_t> descendants_of(pid_t root) {
 std::vector<pid_t> processes_with(const std::string& setting) {
   std::vector<pid_t> found;
   for (const pid_t pid : all_processes()) {
-    const std::string environment = content_of("/proc/" + std::to_string(pid) + "/environ");
+    const std::string environment =
+        content_if_readable("/proc/" + std::to_string(pid) + "/environ");
     const auto at = ('\0' + environment).find('\0' + setting + '\0');
     if (at != std::string::npos) found.push_back(pid);
   }

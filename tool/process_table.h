@@ -9,6 +9,10 @@
 
 namespace ddp_doctor {
 
+// Empty where it cannot be opened or read: a file of /proc that was opened gives an error once its
+// process has ended.
+std::string content_if_readable(const std::string& file);
+
 struct ProcessState {
   pid_t parent = 0;
   bool ended = false;              // a zombie: nobody has asked for its status yet

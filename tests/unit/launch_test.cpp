@@ -123,6 +123,11 @@ TEST(AnAudience, NeverHearsTwoInOneLine) {
   EXPECT_EQ(heard({{0, "10%\r"}, {1, "20%\r"}, {1, "30%\r"}}), "[0] 10%\r\n[1] 20%\r[1] 30%\r\n");
 }
 
+TEST(ProcessTable, TakesAFileThatOpensButCannotBeReadAsEmpty) {
+  EXPECT_EQ(content_if_readable(std::filesystem::temp_directory_path()), "");
+  EXPECT_EQ(content_if_readable("/nowhere"), "");
+}
+
 TEST(ProcessTable, KnowsDescendantsAndTheirEnds) {
   const pid_t child = fork();
   if (child == 0) {
