@@ -124,7 +124,7 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
           "nothing moved for {} s, and no process had initialised torch.distributed; if it starts "
           "so slowly, "
           "give --timeout more seconds",
-          options.timeout_s);
+          options.patience.still.count());
     }
     if (exit.kind == RankExit::Kind::kStopped)
       return "it was ended before any rank could record anything; run it again";
@@ -313,8 +313,8 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
     run.notes.push_back(fmt::format("the command {}", how(*launched.command)));
   if (recorded && launched.command && launched.command->kind == RankExit::Kind::kTimedOut &&
       launched.notes.empty())
-    run.notes.push_back(
-        fmt::format("the command was ended: nothing had moved for {} s", options.timeout_s));
+    run.notes.push_back(fmt::format("the command was ended: nothing had moved for {} s",
+                                    options.patience.still.count()));
 }
 
 RunReport report_program(const fs::path& folder, const RunInfo& run, int index) {

@@ -188,10 +188,12 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
   if (reports) save_run_info(folder, run);
 
   ValueRequests requests(folder);
+  Patience own_patience = options.patience;
+  own_patience.deadlocked = {};  // the other ranks are not seen from here
   Launched launched = launch(
       {.programs = {{command, with_probe(own_environment(), options, folder), self.rank, ""}},
        .folder = folder,
-       .stall_timeout = seconds(options.timeout_s),
+       .patience = own_patience,
        .pass_on = options.pass_on ? &streams.err : nullptr,
        .meanwhile =
            [&] {

@@ -1,10 +1,8 @@
 #include "tool/launch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,13 +18,14 @@
 #include "lib/record/worker.h"
 #include "lib/record/writer.h"
 #include "tool/command.h"
-#include "tool/deadlock.h"
 #include "tool/guard.h"
 #include "tool/interrupt.h"
 #include "tool/movement.h"
 #include "tool/process_notes.h"
 #include "tool/process_table.h"
 #include "tool/relay.h"
+#include "tool/stall.h"
+#include "tool/start_process.h"
 
 namespace ddp_doctor {
 namespace {
@@ -128,7 +127,7 @@ class Run {
       : launch_(launch),
         audience_(launch.pass_on),
         movement_(launch.folder),
-        deadlock_(launch.folder) {
+        stall_(launch.folder, launch.patience) {
     for (const auto& program : launch.programs)
       children_.push_back(std::make_unique<Child>(program, audience_, launch.folder));
     launcher_ = std::any_of(launch.programs.begin(), launch.programs.end(),
@@ -150,6 +149,7 @@ class Run {
     if (now - looked_at_ < kLookEvery) return;
     looked_at_ = now;
     if (movement_.look()) {
+      if (movement_.step() > 1) stall_.moved_after(now - moved_at_);
       moved_at_ = now;
       if (launch_.on_progress) launch_.on_progress(movement_.step());
     }
@@ -160,7 +160,7 @@ class Run {
     // Whoever still moves goes on: without a synchronization to wait in, it may get to the end.
     const auto grace = launcher_ ? kGraceOfLaunchers : kGrace;
     if (fell_at_ && now - std::max(*fell_at_, moved_at_) > grace) end_all(RankExit::Kind::kStopped);
-    if (now - moved_at_ > launch_.stall_timeout || deadlocked(now)) {
+    if (hopeless(now)) {
       ask_for_stacks();
       end_all(RankExit::Kind::kTimedOut);
     }
@@ -311,36 +311,33 @@ class Run {
     }
   }
 
-  // Every rank's process; nothing while some of them are not known.
-  std::optional<std::map<int, std::optional<pid_t>>> all_ranks() const {
-    std::map<int, std::optional<pid_t>> ranks;
-    int world_size = launch_.world_size;
+  StallJudge::Ranks known_ranks() const {
+    StallJudge::Ranks ranks;
     for (const auto& child : children_) {
       if (child->program.rank)
         ranks[*child->program.rank] = child->pid == 0 ? std::nullopt : std::optional(child->pid);
     }
     for (const auto& [rank, stranger] : strangers_)
       ranks[rank] = stranger->over ? std::nullopt : std::optional(stranger->pid);
-    if (world_size == 0) {
-      for (const auto& note : process_notes(launch_.folder))
-        world_size = std::max(world_size, note.world_size.value_or(0));
-    }
-    if (static_cast<int>(ranks.size()) != world_size) return {};
     return ranks;
   }
 
-  bool deadlocked(Clock::time_point now) {
-    if (launch_.deadlock_timeout.count() == 0 || now - moved_at_ < kQuiet ||
-        now - judged_at_ < kJudgeEvery)
-      return false;
+  int world_size() const {
+    int size = launch_.world_size;
+    if (size > 0) return size;
+    for (const auto& note : process_notes(launch_.folder))
+      size = std::max(size, note.world_size.value_or(0));
+    return size;
+  }
+
+  bool hopeless(Clock::time_point now) {
+    if (now - moved_at_ < kQuiet || now - judged_at_ < kJudgeEvery) return false;
     judged_at_ = now;
-    const auto ranks = all_ranks();
-    if (!ranks || deadlock_.lasts(*ranks) < launch_.deadlock_timeout) return false;
-    notes_.push_back(
-        fmt::format("ended after {} s in which every rank waited for another inside a collective "
-                    "(--stall-after)",
-                    launch_.deadlock_timeout.count()));
-    return true;
+    const auto ranks = known_ranks();
+    const bool complete = static_cast<int>(ranks.size()) == world_size();
+    const auto why = stall_.why_end(ranks, complete, moved_at_);
+    if (why && !why->empty()) notes_.push_back(*why);
+    return why.has_value();
   }
 
   bool anyone_fell() const {
@@ -375,7 +372,7 @@ class Run {
   LaunchGuard guard_;
   Audience audience_;
   Movement movement_;
-  Deadlock deadlock_;
+  StallJudge stall_;
   Clock::time_point judged_at_;
   std::vector<std::unique_ptr<Child>> children_;
   bool launcher_ = false;
@@ -389,72 +386,11 @@ class Run {
   std::optional<Clock::time_point> fell_at_;
 };
 
-// execve() that runs a script without a first line as the shell would; only async-signal-safe
-// calls.
-void execute(char** argv, char** argv_of_shell, char** envp) {
-  execve(argv[0], argv, envp);
-  if (errno == ENOEXEC) execve(argv_of_shell[0], argv_of_shell, envp);
-}
-
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> list;
-  for (auto& word : words) list.push_back(word.data());
-  list.push_back(nullptr);
-  return list;
-}
-
 void Run::start(Child& child) {
-  std::vector<std::string> words = child.program.command;
-  std::vector<std::string> words_of_shell = words;
-  words_of_shell.insert(words_of_shell.begin(), "/bin/sh");
   Environment environment = child.program.environment;
   environment[guard_.name()] = guard_.value();
-  std::vector<std::string> settings;
-  for (const auto& [key, value] : environment) settings.push_back(key + "=" + value);
-  const auto argv = pointers(words);
-  const auto argv_of_shell = pointers(words_of_shell);
-  const auto envp = pointers(settings);
-  const pid_t parent = getpid();
-  int trouble[2];  // carries errno if the program cannot be executed, and closes if it can
-
-  if (pipe2(trouble, O_CLOEXEC) != 0 || (child.pid = fork()) < 0) {
-    child.pid = 0;
-    throw Error(fmt::format(
-        "{} cannot be started: {}; end some processes, or raise the limits (ulimit -u, -n)",
-        words.front(), std::strerror(errno)));
-  }
-  if (child.pid == 0) {
-    // Only async-signal-safe calls from here to exec.
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int in = open("/dev/null", O_RDONLY);
-    if (in >= 0) dup2(in, 0);
-    dup2(child.relay.writer(), 1);
-    dup2(child.relay.writer(), 2);
-    execute(const_cast<char**>(argv.data()), const_cast<char**>(argv_of_shell.data()),
-            const_cast<char**>(envp.data()));
-    const int why = errno;
-    [[maybe_unused]] const ssize_t written = write(trouble[1], &why, sizeof why);
-    _exit(127);
-  }
-  setpgid(child.pid, child.pid);
+  child.pid = start_process(child.program.command, environment, child.relay.writer());
   child.relay.release_writer();
-  close(trouble[1]);
-  int why = 0;
-  ssize_t got;
-  do {
-    got = read(trouble[0], &why, sizeof why);
-  } while (got < 0 && errno == EINTR);
-  close(trouble[0]);
-  if (got == sizeof why) {
-    throw Error(
-        fmt::format("{} cannot be started: {}; check that it is an executable for this machine",
-                    words.front(), std::strerror(why)));
-  }
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 // Ctrl-C, or SIGKILL of ddp-doctor (guard.h).
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "lib/record/run_info.h"
+#include "tool/stall.h"
 
 namespace ddp_doctor {
 
@@ -34,10 +34,7 @@ struct Launch {
   std::vector<Program> programs;
   // The run's folder: progress maps and the notes of processes are read there, logs written.
   std::filesystem::path folder;
-  std::chrono::seconds stall_timeout{60};  // nothing moved for so long: all is ended
-  // Every rank waits for another one for so long, provably: all is ended. Zero: that is not looked
-  // for.
-  std::chrono::seconds deadlock_timeout{0};
+  Patience patience;
   int world_size = 0;  // ranks of the job, where it is known; 0: as the processes' notes say
   std::ostream* pass_on = nullptr;                     // gets what the programs write, live
   std::function<void(std::int64_t step)> on_progress;  // may be empty

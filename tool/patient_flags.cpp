@@ -29,7 +29,7 @@ void add_common_flags(CLI::App& app, PatientFlags& options) {
   app.add_option(
          "--timeout", options.timeout_s,
          "Seconds without any progress after which a run counts as hung [60; 300 for Python "
-         "and commands]")
+         "and commands, 1800 while some process is at work]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{86'400}));
   app.add_option(
          "--master-port,--master_port", options.port,
@@ -39,18 +39,20 @@ void add_common_flags(CLI::App& app, PatientFlags& options) {
       ->capture_default_str();
 }
 
-void add_program_flags(CLI::App& app, ProgramOptions& program) {
+void add_program_flags(CLI::App& app, PatientFlags& flags) {
+  ProgramOptions& program = flags.program;
   app.add_option(
          "--python", program.python,
          "The interpreter [the first with torch of $VIRTUAL_ENV/bin/python, python3 on PATH, "
          "/usr/bin/python3]")
       ->type_name("PATH")
       ->group(kOnlyPrograms);
-  app.add_option("--stall-after", program.stall_after_s,
-                 "Seconds after which a run is ended in which every rank provably waits for "
-                 "another; 0: only --timeout ends it")
+  app.add_option("--stall-after", flags.stall_after_s,
+                 "Seconds in which ranks wait inside a collective for others that do nothing at "
+                 "all, after which the run is ended; 0: only --timeout ends it [20 times the "
+                 "longest pause of the program, at least 60; 5 where each provably waits for "
+                 "another]")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{86'400}))
-      ->capture_default_str()
       ->group(kOnlyPrograms);
   app.add_option("--warmup", program.warmup,
                  "Record each of the first N steps, whatever --every says")
@@ -106,7 +108,7 @@ void refuse_flags(const CLI::App& app, const std::string& group, const std::stri
 
 void add_patient_flags(CLI::App& app, PatientFlags& flags) {
   add_common_flags(app, flags);
-  add_program_flags(app, flags.program);
+  add_program_flags(app, flags);
   add_script_flags(app, flags.script);
 }
 
@@ -129,6 +131,20 @@ ScriptOptions script_patient(const CLI::App& app, const PatientFlags& flags,
   return script;
 }
 
+namespace {
+
+Patience patience_of(const PatientFlags& flags) {
+  Patience patience;
+  if (flags.timeout_s) patience.still = patience.busy = std::chrono::seconds(*flags.timeout_s);
+  if (flags.stall_after_s) {
+    patience.idle = std::chrono::seconds(*flags.stall_after_s);
+    patience.deadlocked = std::min(patience.deadlocked, *patience.idle);
+  }
+  return patience;
+}
+
+}  // namespace
+
 ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
                                const std::filesystem::path& program,
                                const std::vector<std::string>& words) {
@@ -149,7 +165,7 @@ ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
   patient.world_size = flags.world_size;
   patient.port = flags.port;
   patient.every = flags.every.value_or(patient.every);
-  patient.timeout_s = flags.timeout_s.value_or(patient.timeout_s);
+  patient.patience = patience_of(flags);
   return patient;
 }
 

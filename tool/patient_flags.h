@@ -22,6 +22,7 @@ struct PatientFlags {
   int port = 0;
   std::optional<std::int64_t> every;
   std::optional<std::int64_t> timeout_s;
+  std::optional<std::int64_t> stall_after_s;
 };
 
 void add_patient_flags(CLI::App& app, PatientFlags& flags);

@@ -86,13 +86,24 @@ std::optional<ProcessActivity> activity_of(pid_t pid) {
   const std::string process = "/proc/" + std::to_string(pid);
   const auto whole = fields_of(process + "/stat");
   if (whole.size() < 50) return {};
-  ProcessActivity activity{true, std::stoll(whole[11]) + std::stoll(whole[12])};
+  ProcessActivity activity;
+  activity.sleeps = activity.rests = true;
+  activity.processor_ticks = std::stoll(whole[11]) + std::stoll(whole[12]);
   std::error_code ignored;
   for (fs::directory_iterator task(process + "/task", ignored), end; task != end;
        task.increment(ignored)) {
     const auto fields = fields_of(task->path().string() + "/stat");
-    if (!fields.empty() && fields[0] != "S" && fields[0] != "I") activity.sleeps = false;
+    if (fields.empty()) continue;
+    const std::string& state = fields[0];
+    const bool sleeps = state == "S" || state == "I";
+    activity.sleeps = activity.sleeps && sleeps;
+    activity.rests = activity.rests && (sleeps || state == "T");
+    activity.traced = activity.traced || state == "t";
   }
+  std::istringstream io(content_if_readable(process + "/io"));
+  std::string name;
+  long long bytes = 0;
+  for (int lines = 0; lines < 2 && io >> name >> bytes; ++lines) activity.bytes += bytes;
   return activity;
 }
 

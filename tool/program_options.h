@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/record/worker.h"
+#include "tool/stall.h"
 
 namespace ddp_doctor {
 
@@ -18,8 +19,7 @@ struct ProgramOptions {
   int world_size = 2;              // ranks to start, where no command starts them
   std::int64_t every = 10;
   std::int64_t warmup = 20;
-  std::int64_t timeout_s = 300;
-  std::int64_t stall_after_s = 5;
+  Patience patience;
   int port = 0;         // MASTER_PORT; 0: any free one
   bool pass_on = true;  // what the program writes
 

@@ -75,14 +75,12 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
     make_folder(folder);
     save_run_info(folder, run);
     ValueRequests requests(folder);
-    const Launched launched =
-        launch({.programs = programs_of(options, command, folder),
-                .folder = folder,
-                .stall_timeout = std::chrono::seconds(options.timeout_s),
-                .deadlock_timeout = std::chrono::seconds(options.stall_after_s),
-                .world_size = options.is_command() ? 0 : options.world_size,
-                .pass_on = options.pass_on ? &streams.err : nullptr,
-                .meanwhile = [&] { requests.look(); }});
+    const Launched launched = launch({.programs = programs_of(options, command, folder),
+                                      .folder = folder,
+                                      .patience = options.patience,
+                                      .world_size = options.is_command() ? 0 : options.world_size,
+                                      .pass_on = options.pass_on ? &streams.err : nullptr,
+                                      .meanwhile = [&] { requests.look(); }});
     settle(run, folder, launched, options);
     if (!lost_the_port(launched, run)) break;
     if (options.port != 0) {

@@ -84,7 +84,8 @@ void run_script(RunInfo& run, const ScriptOptions& options, const fs::path& fold
   start.programs = programs_of(options, folder);
   start.folder = folder;
   // Ranks time out by themselves first, and say in what; this is for those that cannot.
-  start.stall_timeout = std::chrono::seconds(options.timeout_s + 10);
+  start.patience.still = start.patience.busy = std::chrono::seconds(options.timeout_s + 10);
+  start.world_size = options.world_size;
   start.on_progress = on_step;
   run.exits = launch(start).exits;
   save_run_info(folder, run);

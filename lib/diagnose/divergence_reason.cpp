@@ -13,6 +13,11 @@
 namespace ddp_doctor {
 namespace {
 
+std::optional<Where> place_of(const LoggedCall& call) {
+  if (call.file.empty()) return {};  // a program without lines
+  return Where{call.file, call.line};
+}
+
 // Decides what a parting is.
 class Judge {
  public:
@@ -52,8 +57,10 @@ class Judge {
     return ranks;
   }
 
-  const LoggedCall* last_of(int rank) const {
-    return logs_.at(rank)->empty() ? nullptr : &logs_.at(rank)->back();
+  // What it waits in, together with other ranks.
+  const LoggedCall* waits(int rank) const {
+    const LoggedCall* call = waits_in(*logs_.at(rank));
+    return call != nullptr && call->position > 0 ? call : nullptr;
   }
 
   bool finished(int rank) const {
@@ -118,9 +125,9 @@ class Judge {
     const LoggedCall* end = data_end(culprits.front());
     const auto at = found_.at.find(culprits.front());
     if (end != nullptr) {
-      found_.where = Where{end->file, end->line};
+      found_.where = place_of(*end);
     } else if (at != found_.at.end()) {
-      found_.where = Where{at->second->file, at->second->line};
+      found_.where = place_of(*at->second);
     }
     return say(Reason::kUneven, std::move(culprits),
                end != nullptr ? "its data loader was exhausted" : "");
@@ -128,13 +135,13 @@ class Judge {
 
   bool local(std::vector<int> culprits) {
     const LoggedCall& call = *found_.at.at(culprits.front());
-    found_.where = Where{call.file, call.line};
+    found_.where = place_of(call);
     return say(Reason::kLocal, std::move(culprits));
   }
 
   bool mismatch(std::string cause = "") {
     const LoggedCall& call = *found_.at.begin()->second;
-    found_.where = Where{call.file, call.line};
+    found_.where = place_of(call);
     std::vector<int> culprits = members_of(timeline_, found_.group);
     return say(Reason::kMismatch, std::move(culprits), std::move(cause));
   }
@@ -146,10 +153,9 @@ class Judge {
     std::vector<int> elsewhere;
     std::vector<int> stalled;
     for (int rank : missing_) {
-      const LoggedCall* last = last_of(rank);
       if (finished(rank)) {
         gone.push_back(rank);
-      } else if (last != nullptr && last->position > 0 && last->end_ns == 0) {
+      } else if (waits(rank) != nullptr) {
         elsewhere.push_back(rank);
       } else {
         stalled.push_back(rank);
@@ -161,7 +167,7 @@ class Judge {
       return goes_on ? uneven(std::move(gone)) : local(present);
     }
     if (!stalled.empty()) return say(Reason::kStalled, std::move(stalled));
-    const LoggedCall& other = *last_of(elsewhere.front());
+    const LoggedCall& other = *waits(elsewhere.front());
     // It waits in an earlier call of the same group, which the others have left without it: a
     // backward that they finished with gradients missing. What was missing is another rule's.
     if (other.group == found_.group) return false;
@@ -244,7 +250,7 @@ class Judge {
       if (own.empty() && !of_gradients(timeline_, *found_.at.at(rank))) gone.push_back(rank);
     }
     if (!gone.empty()) return uneven(std::move(gone));
-    found_.where = Where{call.file, call.line};
+    found_.where = place_of(call);
     std::vector<int> culprits;
     for (const auto& [rank, own] : targets) {
       if (own.size() == most && targets.size() > 1 && own == targets[gradients.front()]) continue;

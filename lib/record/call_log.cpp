@@ -105,6 +105,22 @@ void CallLog::end(std::int64_t number) noexcept {
   if (entry.number == number) store(entry.end_ns, now());
 }
 
+void CallLog::resume(std::int64_t number) noexcept {
+  Entry& entry = entry_of(*static_cast<Layout*>(map_.data()), number);
+  if (entry.number == number) store(entry.end_ns, std::int64_t{0});
+}
+
+const LoggedCall* waits_in(const std::vector<LoggedCall>& calls) {
+  if (calls.empty()) return nullptr;
+  const LoggedCall& last = calls.back();
+  if (last.end_ns == 0 && (last.position > 0 || !last.op.starts_with("ddp.forward"))) return &last;
+  // An asynchronous one, with others issued after it. A wrapper's may never end: one that raised.
+  for (const LoggedCall& call : calls) {
+    if (call.end_ns == 0 && !call.op.starts_with("ddp.")) return &call;
+  }
+  return nullptr;
+}
+
 std::vector<LoggedCall> read_calls(const std::filesystem::path& file) {
   std::vector<LoggedCall> calls;
   std::vector<Layout> log(1);

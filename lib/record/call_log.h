@@ -21,7 +21,7 @@ struct LoggedCall {
   std::int64_t position = 0;
   std::int64_t step = 0;      // under way
   std::int64_t begin_ns = 0;  // CLOCK_MONOTONIC
-  std::int64_t end_ns = 0;    // 0: it did not return
+  std::int64_t end_ns = 0;    // 0: it did not return, or did when issued and is waited for
   std::int64_t numel = 0;
   int line = 0;
   // "all_reduce", ... as in torch.distributed; "ddp.construct", "ddp.forward", "ddp.backward" of a
@@ -45,10 +45,16 @@ class CallLog {
   // Texts that are too long are cut. Returns the entry's number, for end().
   std::int64_t begin(const LoggedCall& call) noexcept;
   void end(std::int64_t number) noexcept;
+  // An asynchronous one, which ended when it was issued: it is waited for now.
+  void resume(std::int64_t number) noexcept;
 
  private:
   MappedFile map_;
 };
+
+// The call that a rank with this log is inside of, and that can make it wait for other ranks;
+// nothing where there is none.
+const LoggedCall* waits_in(const std::vector<LoggedCall>& calls);
 
 // What is there, ascending: at most the last kCapacity. Empty if `file` is missing or foreign.
 std::vector<LoggedCall> read_calls(const std::filesystem::path& file);

@@ -37,6 +37,12 @@ void store(T& word, T value) noexcept {
   std::atomic_ref<T>(word).store(value, std::memory_order_relaxed);
 }
 
+// Whoever sees this word sees what was stored before it.
+template <class T>
+void store_last(T& word, T value) noexcept {
+  std::atomic_ref<T>(word).store(value, std::memory_order_release);
+}
+
 template <class T>
 T load(T& word) noexcept {
   return std::atomic_ref<T>(word).load(std::memory_order_relaxed);

@@ -351,6 +351,11 @@ void ddpd_call_ends(ddpd_record* record, int64_t number) {
   if (number > 0) record->calls.end(number);
 }
 
+void ddpd_call_resumes(ddpd_record* record, int64_t number) {
+  const std::lock_guard lock(record->mutex);
+  if (number > 0) record->calls.resume(number);
+}
+
 void ddpd_enter(ddpd_record* record, int phase, int64_t step) {
   record->progress.enter(static_cast<Phase>(phase), step);
 }

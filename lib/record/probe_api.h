@@ -67,6 +67,8 @@ int64_t ddpd_call_begins(ddpd_record* record, int64_t step, int paired, const ch
                          const char* reduce, const char* dtype, int64_t numel, const char* group,
                          const char* moment, const char* target, const char* file, int line);
 void ddpd_call_ends(ddpd_record* record, int64_t number);
+/* An asynchronous one, which ended when it was issued, is waited for; until it ends again. */
+void ddpd_call_resumes(ddpd_record* record, int64_t number);
 
 /* What the rank is doing now: a Phase of progress.h. Costs no system call. */
 void ddpd_enter(ddpd_record* record, int phase, int64_t step);

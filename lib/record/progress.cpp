@@ -10,7 +10,12 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '2'};
+constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '3'};
+
+struct PublishedState {
+  std::int64_t after_steps;  // the step + 1; 0: none
+  std::uint64_t digest;
+};
 
 // The file's content, in the byte order of the machine, on which alone changed_ns has a meaning.
 struct Layout {
@@ -20,6 +25,8 @@ struct Layout {
   std::int64_t step;
   std::int64_t changed_ns;
   std::int64_t wanted_step;  // the watcher's only
+  std::array<PublishedState, 2> published;
+  std::int64_t publications;
 };
 
 }  // namespace
@@ -51,7 +58,7 @@ const char* name_of(Phase phase) {
 }
 
 ProgressWriter::ProgressWriter(const std::filesystem::path& file)
-    : file_(file, sizeof(Map)), map_(new (file_.data()) Map{{kMagic, 0, 0, 0, 0, 0}}) {}
+    : file_(file, sizeof(Map)), map_(new (file_.data()) Map{{kMagic, 0, 0, 0, 0, 0, {}, 0}}) {}
 
 void ProgressWriter::enter(Phase phase, std::int64_t step) noexcept {
   using std::chrono::steady_clock;  // CLOCK_MONOTONIC, which Linux reads without a system call
@@ -63,6 +70,13 @@ void ProgressWriter::enter(Phase phase, std::int64_t step) noexcept {
 
 std::int64_t ProgressWriter::wanted_step() const noexcept { return load(map_->wanted_step); }
 
+void ProgressWriter::publish_state(std::int64_t step, std::uint64_t digest) noexcept {
+  PublishedState& state = map_->published[static_cast<std::size_t>(map_->publications++ % 2)];
+  store(state.after_steps, std::int64_t{0});
+  store(state.digest, digest);
+  store_last(state.after_steps, step + 1);
+}
+
 Phase ProgressWriter::phase() const noexcept { return static_cast<Phase>(load(map_->phase)); }
 
 std::int64_t ProgressWriter::step() const noexcept { return load(map_->step); }
@@ -72,6 +86,16 @@ Progress read_progress(const std::filesystem::path& file) noexcept {
   if (!read_bytes(file, &map, sizeof map)) return {};
   if (map.magic != kMagic || map.phase > static_cast<std::uint32_t>(Phase::kFinished)) return {};
   return {static_cast<Phase>(map.phase), map.step, map.changed_ns};
+}
+
+std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
+                                             std::int64_t step) noexcept {
+  Layout map;
+  if (!read_bytes(file, &map, sizeof map) || map.magic != kMagic) return {};
+  for (const PublishedState& state : map.published) {
+    if (state.after_steps == step + 1) return state.digest;
+  }
+  return {};
 }
 
 bool ask_for_values(const std::filesystem::path& file, std::int64_t step) noexcept {

@@ -1,5 +1,5 @@
 // The progress map: a small memory-mapped file per rank that says what the rank is doing right now,
-// and what the watcher would like it to leave in its record.
+// what the watcher would like it to leave in its record, and a digest of its state for its peers.
 //
 // The rank writes it with plain stores, no system call and no lock, from any thread; whoever
 // watches reads the same file. Torn reads are harmless: every field is a single aligned word.
@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "lib/record/mapped_file.h"
 
@@ -40,6 +41,9 @@ class ProgressWriter {
   void enter(Phase phase, std::int64_t step) noexcept;
   // The step of which the watcher would like to have values; 0: none (values_request.h).
   std::int64_t wanted_step() const noexcept;
+  // Lets peers compare their state after `step` with this rank's. The last two are there: whoever
+  // publishes waits for its peers, or does without them.
+  void publish_state(std::int64_t step, std::uint64_t digest) noexcept;
   Phase phase() const noexcept;
   std::int64_t step() const noexcept;
 
@@ -51,6 +55,10 @@ class ProgressWriter {
 
 // The rank's present state; a file that is missing, short or foreign reads as the default Progress.
 Progress read_progress(const std::filesystem::path& file) noexcept;
+
+// What the rank published of `step`; nothing before it did, and after it published two more.
+std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
+                                             std::int64_t step) noexcept;
 
 // Asks the rank for values of `step`. False if there is no such map. The rank is not made to wait.
 bool ask_for_values(const std::filesystem::path& file, std::int64_t step) noexcept;

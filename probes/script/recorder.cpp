@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <thread>
 #include <unordered_set>
 
 #include "lib/version.h"
@@ -69,6 +70,21 @@ std::int64_t wall_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+constexpr std::chrono::seconds kWaitForPeers{2};
+
+std::uint64_t digest_of_weights(const std::vector<Observation>& observations) {
+  std::vector<std::array<std::uint8_t, 16>> all;
+  for (const Observation& observation : observations) {
+    if (observation.stage == Stage::kWeight) all.push_back(observation.digest.bits);
+  }
+  const std::int64_t sizes[] = {static_cast<std::int64_t>(all.size() * sizeof all[0])};
+  const std::int64_t strides[] = {1};
+  const auto bits = digest({all.data(), DType::kUInt8, sizes, strides}).bits;
+  std::uint64_t word = 0;
+  std::memcpy(&word, bits.data(), sizeof word);
+  return word;
 }
 
 RecordHeader header_of(const WorkerOptions& options, const std::string& substitutions) {
@@ -149,11 +165,9 @@ bool Recorder::recorded(std::int64_t step) const {
 }
 
 // A tensor that cannot be read is said so once, and the training goes on without it.
-void Recorder::observe(const at::Tensor& tensor, int id, Stage stage, bool keep) {
+void Recorder::observe(const at::Tensor& tensor, int id, Stage stage) {
   try {
-    const LocalTensor local(tensor);
-    step_.observations.push_back({id, stage, digest(local.view())});
-    if (keep) step_.values.push_back({id, stage, local.bytes()});
+    step_.observations.push_back({id, stage, digest(LocalTensor(tensor).view())});
   } catch (const std::exception& error) {
     note_trouble(tensors_[static_cast<std::size_t>(id)].name +
                  " cannot be examined: " + message_without_backtrace(error));
@@ -164,11 +178,23 @@ void Recorder::note_trouble(const std::string& text) {
   if (troubles_.insert(text).second) pending_.push_back(text);
 }
 
+void Recorder::keep(const at::Tensor& tensor, int id, Stage stage) {
+  try {
+    step_.values.push_back({id, stage, LocalTensor(tensor).bytes()});
+  } catch (const std::exception&) {  // observe() said so
+  }
+}
+
 void Recorder::observe_state() {
-  const bool keep = std::binary_search(keep_weights_.begin(), keep_weights_.end(), step_.step);
   int id = 0;
-  for (const auto& parameter : state_.parameters) observe(parameter, id++, Stage::kWeight, keep);
-  for (const auto& parameter : frozen_) observe(parameter, id++, Stage::kWeight, keep);
+  for (const auto& parameter : state_.parameters) observe(parameter, id++, Stage::kWeight);
+  for (const auto& parameter : frozen_) observe(parameter, id++, Stage::kWeight);
+  if (std::binary_search(keep_weights_.begin(), keep_weights_.end(), step_.step) &&
+      !peers_have_these_weights()) {
+    id = 0;
+    for (const auto& parameter : state_.parameters) keep(parameter, id++, Stage::kWeight);
+    for (const auto& parameter : frozen_) keep(parameter, id++, Stage::kWeight);
+  }
   // Collected anew: a program may re-assign its buffers. One that has more or fewer of them now has
   // other ones.
   const auto buffers = buffers_of(module_);
@@ -176,7 +202,27 @@ void Recorder::observe_state() {
     note_trouble("buffers are not examined any more: their number changed");
     return;
   }
-  for (const auto& [name, buffer] : buffers) observe(buffer, id++, Stage::kBuffer, false);
+  for (const auto& [name, buffer] : buffers) observe(buffer, id++, Stage::kBuffer);
+}
+
+// Values say how far weights are apart; where all ranks have the same bits there is nothing to say,
+// and writing a large model's weights takes longer than a step. Peers are waited for, in the
+// progress maps: between steps, when no time is taken, and until one of them does not answer.
+bool Recorder::peers_have_these_weights() {
+  const std::uint64_t mine = digest_of_weights(step_.observations);
+  progress_.publish_state(step_.step, mine);
+  const auto latest = Clock::now() + kWaitForPeers;
+  for (int rank = 0; rank < options_.world_size && peers_answer_; ++rank) {
+    const auto file = progress_file(options_.record, rank);
+    auto state = published_state(file, step_.step);
+    while (!state && Clock::now() < latest) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      state = published_state(file, step_.step);
+    }
+    peers_answer_ = state.has_value();
+    if (state != mine) return false;
+  }
+  return peers_answer_;
 }
 
 void Recorder::on_gradient(std::size_t parameter) noexcept {
@@ -225,8 +271,9 @@ void Recorder::before_optimizer() {
         step_.values.push_back(std::exchange(local_values_[i], {}));
     }
     const auto& gradient = state_.parameters[i].grad();
-    if (gradient.defined())
-      observe(gradient, static_cast<int>(i), Stage::kGradient, keep_gradients_ && step_.step == 1);
+    if (!gradient.defined()) continue;
+    observe(gradient, static_cast<int>(i), Stage::kGradient);
+    if (keep_gradients_ && step_.step == 1) keep(gradient, static_cast<int>(i), Stage::kGradient);
   }
   probing_ += Clock::now() - begin;
 }

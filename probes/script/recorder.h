@@ -49,8 +49,10 @@ class Recorder {
  private:
   using Clock = std::chrono::steady_clock;
   bool recorded(std::int64_t step) const;
-  void observe(const at::Tensor& tensor, int id, Stage stage, bool keep);
+  void observe(const at::Tensor& tensor, int id, Stage stage);
   void observe_state();
+  void keep(const at::Tensor& tensor, int id, Stage stage);
+  bool peers_have_these_weights();
   void on_gradient(std::size_t parameter) noexcept;
   void note_trouble(const std::string& text);
 
@@ -64,6 +66,7 @@ class Recorder {
   UsageObserver usage_;
   std::vector<std::int64_t> keep_weights_;
   bool keep_gradients_ = false;
+  bool peers_answer_ = true;
   StepRecord step_;
   std::set<std::string> troubles_;            // what could not be examined, each once
   std::vector<std::string> pending_;          // of these, the ones not yet in the record

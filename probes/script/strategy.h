@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "probes/ddp/distributed_data_parallel.h"
+#include "probes/script/collective_calls.h"
 
 namespace ddp_doctor {
 
@@ -28,6 +29,8 @@ class Strategy {
   // Runs `forward`, through the wrapper where there is one; its result is handed on as the wrapper
   // would.
   virtual c10::IValue forward(const std::function<c10::IValue()>& forward) = 0;
+  // Runs `backward`, of what forward() gave; `reduced` unless gradients are only accumulated.
+  virtual void backward(bool /*reduced*/, const std::function<void()>& backward) { backward(); }
   // After the last backward of a step: what a program does by hand.
   virtual void synchronize() {}
   // The wrapper, used or not; null where the strategy has none.
@@ -42,6 +45,7 @@ class Strategy {
 // `module` is described before wrapping. Throws Error on an unknown name, c10::Error if the wrapper
 // refuses the module.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState module,
-                                        const ProcessGroupPtr& process_group);
+                                        const ProcessGroupPtr& process_group,
+                                        CollectiveCalls& calls);
 
 }  // namespace ddp_doctor

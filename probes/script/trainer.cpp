@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "lib/error.h"
+#include "lib/record/writer.h"
 #include "probes/ddp/process_group.h"
+#include "probes/script/collective_calls.h"
 #include "probes/script/recorder.h"
 #include "probes/script/strategy.h"
 #include "probes/script/torch_text.h"
@@ -44,7 +46,8 @@ class Trainer {
       : program_(program),
         options_(options),
         module_(describe(program.module())),
-        recorder_(options, program.module(), module_, program.substitutions()) {}
+        recorder_(options, program.module(), module_, program.substitutions()),
+        calls_(calls_file(options.record, options.rank)) {}
 
   int run() {
     connect();
@@ -87,7 +90,7 @@ class Trainer {
   }
 
   void wrap() {
-    strategy_ = make_strategy(options_.strategy, module_, group_);
+    strategy_ = make_strategy(options_.strategy, module_, group_, calls_);
     write_ddp_fields("construction");
     optimizer_ = make_optimizer(options_, module_.parameters);
   }
@@ -99,13 +102,14 @@ class Trainer {
 
   void train_step(std::int64_t step) {
     recorder_.begin_step(step);
+    calls_.begin_step(step);
     drop_gradients(module_.parameters);
     double loss = 0.0;
     for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
       const bool last = micro + 1 == options_.accumulate;
       std::optional<NoSync> no_sync;
       if (!last && strategy_->reducer() != nullptr) no_sync.emplace(*strategy_->reducer());
-      loss += train_micro_batch(step, (step - 1) * options_.accumulate + micro + 1);
+      loss += train_micro_batch(step, (step - 1) * options_.accumulate + micro + 1, last);
     }
     enter(Phase::kCollective, step);
     strategy_->synchronize();
@@ -117,7 +121,7 @@ class Trainer {
                        strategy_->take_counts());
   }
 
-  double train_micro_batch(std::int64_t step, std::int64_t micro_batch) {
+  double train_micro_batch(std::int64_t step, std::int64_t micro_batch, bool last) {
     at::Tensor loss;
     if (program_.has_training_step()) {
       enter(Phase::kForward, step);
@@ -135,7 +139,7 @@ class Trainer {
     if (options_.accumulate > 1) loss = loss / static_cast<double>(options_.accumulate);
     const double value = loss.item<double>();
     enter(Phase::kBackward, step);
-    loss.backward();
+    strategy_->backward(last, [&] { loss.backward(); });
     return value;
   }
 
@@ -168,6 +172,7 @@ class Trainer {
   const WorkerOptions& options_;
   ModuleState module_;
   Recorder recorder_;
+  CollectiveCalls calls_;
   ProcessGroupPtr group_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

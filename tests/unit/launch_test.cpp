@@ -44,7 +44,7 @@ class Launching : public testing::Test {
     }
     start.folder = folder_.path();
     start.pass_on = &heard_;
-    start.stall_timeout = stall_timeout;
+    start.patience.still = start.patience.busy = stall_timeout;
     return launch(start);
   }
 

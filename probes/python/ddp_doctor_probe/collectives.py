@@ -3,6 +3,7 @@ from . import native, places
 from .forwards import ranks_of
 from .passive import passive
 
+MOST_AWAITED = 1000  # programs may drop their handles
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
@@ -12,6 +13,7 @@ class Collectives:
         self.under_way = False  # torch's own calls inside one are not the program's
         self.phase_before = native.BATCH
         self.number = 0  # of the one under way, in the call log
+        self.awaited = {}  # id(work) -> number of an asynchronous one that nobody has waited for yet
         self.gradients_seen = False  # those at the first collective before this step
         self.targets = None  # address -> which gradient or weight lies there
         self.without = []  # parameters whose gradient is not among them
@@ -55,6 +57,28 @@ class Collectives:
     @passive
     def ends(self):
         self.session.record.call_ends(self.number)
+        self.session.enter(self.phase_before)
+
+    @passive
+    def issued(self, result):
+        """It returned at once, with one handle or several to wait for."""
+        for work in result if isinstance(result, list) else [result]:
+            while len(self.awaited) >= MOST_AWAITED:
+                del self.awaited[next(iter(self.awaited))]
+            self.awaited[id(work)] = self.number
+
+    @passive
+    def wait_begins(self, work):
+        number = self.awaited.pop(id(work), 0)
+        if number:
+            self.phase_before = self.session.phase
+            self.session.enter(native.IN_COLLECTIVE)
+            self.session.record.call_resumes(number)
+        return number
+
+    @passive
+    def wait_ends(self, number):
+        self.session.record.call_ends(number)
         self.session.enter(self.phase_before)
 
     def target_of(self, tensors):

@@ -47,6 +47,7 @@ def _load():
         ("ddpd_wanted_step", long, [handle]),
         ("ddpd_call_begins", long, [handle, long, number, text, text, text, long, text, text, text, text, number]),
         ("ddpd_call_ends", None, [handle, long]),
+        ("ddpd_call_resumes", None, [handle, long]),
     ):
         function = getattr(quick, name)
         function.restype, function.argtypes = result, arguments
@@ -88,6 +89,9 @@ class Record:
 
     def call_ends(self, number):
         self._library.ddpd_call_ends(self._handle, number)
+
+    def call_resumes(self, number):
+        self._library.ddpd_call_resumes(self._handle, number)
 
     def tensors(self, described):
         self._check(self._library.ddpd_tensors(self._handle, _text(described)))

@@ -3,6 +3,7 @@
     torch.distributed.init_process_group             this process is a rank
     torch.distributed.destroy_process_group          the usual end of main()
     torch.distributed.all_reduce and its siblings    hand-written collectives
+    Work.wait                                        where an asynchronous one is waited for
     DistributedDataParallel.__init__                 what it wraps, with which arguments, where
     nn.Module global forward hooks                   forwards through and around wrappers, which modules ran
     torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
@@ -34,7 +35,7 @@ COLLECTIVES = (
 
 def install(torch):
     for patch in (
-        _process_group, _collectives, _wrapper, _forward, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
+        _process_group, _collectives, _waiting, _wrapper, _forward, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
     ):
         try:
             patch(torch)
@@ -124,12 +125,32 @@ def _collective(torch, name, original):
                 describe(here, args, kwargs)
             except Exception as error:
                 here.failed(name, error)
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            if result is not None:
+                here.collectives.issued(result)
+            return result
         finally:
             here.collectives.under_way = False
             here.collectives.ends()
 
     return collective
+
+
+def _waiting(torch):
+    def make(original):
+        def wait(self, *args, **kwargs):
+            here = session.current
+            number = here.collectives.wait_begins(self) if here is not None and here.collectives.awaited else 0
+            if not number:
+                return original(self, *args, **kwargs)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                here.collectives.wait_ends(number)
+
+        return wait
+
+    _replace(torch._C._distributed_c10d.Work, "wait", make)
 
 
 def _wrapper(torch):

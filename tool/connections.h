@@ -1,0 +1,15 @@
+// A process's connections to other machines, as /proc shows them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+namespace ddp_doctor {
+
+// The address ("10.0.0.2:34567") of a peer that has left so many retransmissions of one message
+// unacknowledged; nothing where there is none.
+std::optional<std::string> silent_peer(pid_t pid, int retransmissions);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,134 @@
+#include "tool/stall.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "lib/record/call_log.h"
+#include "lib/record/writer.h"
+#include "tool/connections.h"
+#include "tool/process_table.h"
+
+namespace ddp_doctor {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::seconds;
+
+// Threads that only wait wake up now and then.
+constexpr long long kTicksOfWaiting = 2;
+// Launchers look after their ranks several times a second.
+constexpr long long kTicksOfWork = 10;
+// Nobody sleeps for so long between two collectives.
+constexpr seconds kLeastIdle{60};
+constexpr int kPausesOfIdle = 20;
+// About a quarter of a minute, with the kernel's doubling intervals.
+constexpr int kRetransmissions = 6;
+
+std::string list_of(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+StallJudge::State StallJudge::state_of(int rank, pid_t process) {
+  const auto activity = activity_of(process);
+  if (!activity) return State::kEnded;
+  Signs now{activity->processor_ticks, activity->bytes};
+  Signs all = now;
+  for (const pid_t child : descendants_of(process)) {
+    if (const auto of_child = activity_of(child)) {
+      all.processor_ticks += of_child->processor_ticks;
+      all.bytes += of_child->bytes;
+    }
+  }
+  const auto before = seen_.find(process);
+  const bool first_look = before == seen_.end();
+  const Signs last = first_look ? all : before->second;
+  seen_[process] = all;
+  const bool ran = first_look || all.processor_ticks - last.processor_ticks > kTicksOfWaiting;
+  if (ran || !activity->rests) return State::kLives;
+  if (activity->sleeps && waits_in(read_calls(calls_file(folder_, rank))) != nullptr)
+    return State::kWaits;
+  return all.bytes == last.bytes ? State::kIdle : State::kLives;
+}
+
+// Whatever was started, ranks or not.
+bool StallJudge::anybody_works() {
+  bool works = false;
+  for (const pid_t process : descendants_of(getpid())) {
+    const auto activity = activity_of(process);
+    if (!activity) continue;
+    const auto [last, first_look] =
+        seen_.try_emplace(-process, Signs{activity->processor_ticks, activity->bytes});
+    works = works || activity->traced ||
+            activity->processor_ticks - last->second.processor_ticks > kTicksOfWork;
+    last->second = {activity->processor_ticks, activity->bytes};
+  }
+  return works;
+}
+
+seconds StallJudge::idle_limit() const {
+  return patience_.idle.value_or(
+      std::max(kLeastIdle, duration_cast<seconds>(kPausesOfIdle * longest_pause_)));
+}
+
+std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete,
+                                               Clock::time_point moved_at) {
+  const auto now = Clock::now();
+  if (anybody_works()) worked_at_ = now;
+  if (now - std::max(moved_at, worked_at_) > patience_.still || now - moved_at > patience_.busy)
+    return "";
+  if (patience_.deadlocked.count() == 0) return {};
+
+  std::vector<int> waiting;
+  std::vector<int> idle;
+  bool lives = false;
+  for (const auto& [rank, process] : ranks) {
+    switch (process ? state_of(rank, *process) : State::kEnded) {
+      case State::kWaits:
+        waiting.push_back(rank);
+        break;
+      case State::kIdle:
+        idle.push_back(rank);
+        break;
+      case State::kLives:
+        lives = true;
+        break;
+      case State::kEnded:
+        break;
+    }
+  }
+  const bool stands = !waiting.empty() && !lives;
+  const bool proven = stands && idle.empty() && complete;
+  if (!proven) proven_since_.reset();
+  if (!stands) idle_since_.reset();
+  if (proven && !proven_since_) proven_since_ = now;
+  if (stands && !idle_since_) idle_since_ = now;
+  if (proven && now - *proven_since_ >= patience_.deadlocked) {
+    return fmt::format(
+        "ended after {} s in which every rank waited for another inside a collective",
+        patience_.deadlocked.count());
+  }
+  if (!stands) return {};
+  for (const int rank : waiting) {
+    const auto silent = silent_peer(*ranks.at(rank), kRetransmissions);
+    if (silent) {
+      return fmt::format(
+          "ended because {} is not answered any more: rank {} waits inside a collective, and "
+          "the system has sent its last message {} times",
+          *silent, rank, kRetransmissions);
+    }
+  }
+  if (!idle.empty() && now - *idle_since_ >= idle_limit()) {
+    return fmt::format(
+        "ended after {} s in which {} waited inside a collective and {} did nothing at all, "
+        "outside "
+        "of any (--stall-after)",
+        idle_limit().count(), list_of(waiting), list_of(idle));
+  }
+  return {};
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,19 @@
+// Starts a program as a process of ours.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "tool/launch.h"
+
+namespace ddp_doctor {
+
+// `command[0]` is the path of the executable, or of a script that the shell can run. It leads a
+// process group of its own, reads nothing, writes to `output`, and is killed if we die. Throws
+// Error if it cannot be started.
+pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
+                    int output);
+
+}  // namespace ddp_doctor
