@@ -21,6 +21,7 @@
 #include "tool/guard.h"
 #include "tool/interrupt.h"
 #include "tool/movement.h"
+#include "tool/native_stacks.h"
 #include "tool/process_notes.h"
 #include "tool/process_table.h"
 #include "tool/relay.h"
@@ -161,7 +162,7 @@ class Run {
     const auto grace = launcher_ ? kGraceOfLaunchers : kGrace;
     if (fell_at_ && now - std::max(*fell_at_, moved_at_) > grace) end_all(RankExit::Kind::kStopped);
     if (hopeless(now)) {
-      ask_for_stacks();
+      take_stacks();
       end_all(RankExit::Kind::kTimedOut);
     }
   }
@@ -227,18 +228,18 @@ class Run {
  private:
   void start(Child& child);
 
-  // Ranks with the Python probe write where they are (faulthandler), and need a moment for it.
-  void ask_for_stacks() {
-    for (auto& child : children_) {
-      if (child->pid != 0 && child->program.rank &&
-          fs::exists(stack_file(launch_.folder, *child->program.rank)))
-        kill(child->pid, SIGRTMAX - kStackSignalBelowMax);
-    }
-    for (auto& [rank, stranger] : strangers_) {
-      if (!stranger->over && fs::exists(stack_file(launch_.folder, rank)))
-        kill(stranger->pid, SIGRTMAX - kStackSignalBelowMax);
+  // Where the ranks are: in Python, which they write themselves (faulthandler, which needs a
+  // moment), and in native code.
+  void take_stacks() {
+    std::map<fs::path, pid_t> native;
+    for (const auto& [rank, process] : known_ranks()) {
+      if (!process) continue;
+      if (fs::exists(stack_file(launch_.folder, rank)))
+        kill(*process, SIGRTMAX - kStackSignalBelowMax);
+      native[native_stack_file(launch_.folder, rank)] = *process;
     }
     std::this_thread::sleep_for(kStackPatience);
+    write_native_stacks(native);
   }
 
   void listen() {

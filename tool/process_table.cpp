@@ -95,7 +95,9 @@ std::optional<ProcessActivity> activity_of(pid_t pid) {
     const auto fields = fields_of(task->path().string() + "/stat");
     if (fields.empty()) continue;
     const std::string& state = fields[0];
-    const bool sleeps = state == "S" || state == "I";
+    const bool runs = state == "R";
+    const bool sleeps = state == "S" || state == "I" || runs;
+    activity.runs = activity.runs || runs;
     activity.sleeps = activity.sleeps && sleeps;
     activity.rests = activity.rests && (sleeps || state == "T");
     activity.traced = activity.traced || state == "t";

@@ -46,8 +46,10 @@ StallJudge::State StallJudge::state_of(int rank, pid_t process) {
   const auto before = seen_.find(process);
   const bool first_look = before == seen_.end();
   const Signs last = first_look ? all : before->second;
+  all.looks_running = activity->runs ? last.looks_running + 1 : 0;
   seen_[process] = all;
-  const bool ran = first_look || all.processor_ticks - last.processor_ticks > kTicksOfWaiting;
+  const bool ran = first_look || all.processor_ticks - last.processor_ticks > kTicksOfWaiting ||
+                   all.looks_running > 1;
   if (ran || !activity->rests) return State::kLives;
   if (activity->sleeps && waits_in(read_calls(calls_file(folder_, rank))) != nullptr)
     return State::kWaits;
@@ -75,11 +77,12 @@ seconds StallJudge::idle_limit() const {
 }
 
 std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete,
-                                               Clock::time_point moved_at) {
+                                               Clock::time_point moved_at, bool began) {
   const auto now = Clock::now();
   if (anybody_works()) worked_at_ = now;
-  if (now - std::max(moved_at, worked_at_) > patience_.still || now - moved_at > patience_.busy)
-    return "";
+  // Importing and compiling take what they take.
+  const auto busy = began ? patience_.busy : std::max(patience_.busy, Patience().busy);
+  if (now - std::max(moved_at, worked_at_) > patience_.still || now - moved_at > busy) return "";
   if (patience_.deadlocked.count() == 0) return {};
 
   std::vector<int> waiting;

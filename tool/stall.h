@@ -41,9 +41,11 @@ class StallJudge {
   void moved_after(Clock::duration pause) { longest_pause_ = std::max(longest_pause_, pause); }
 
   // To be asked now and then while nothing moves. `complete`: no rank is on another machine or
-  // otherwise unknown. Why the job should be ended, as a note for the report, empty where there is
-  // nothing to say but that nothing moved; nothing where it should go on.
-  std::optional<std::string> why_end(const Ranks& ranks, bool complete, Clock::time_point moved_at);
+  // otherwise unknown. `began`: some rank has a record. Why the job should be ended, as a note for
+  // the report, empty where there is nothing to say but that nothing moved; nothing where it should
+  // go on.
+  std::optional<std::string> why_end(const Ranks& ranks, bool complete, Clock::time_point moved_at,
+                                     bool began = true);
   // How long ranks may do nothing at all while others wait for them.
   std::chrono::seconds idle_limit() const;
 
@@ -52,10 +54,12 @@ class StallJudge {
   struct Signs {  // of life, as of the last look
     long long processor_ticks = 0;
     long long bytes = 0;
+    int looks_running = 0;  // in a row; a thread that only wakes up is seen so once
   };
 
   State state_of(int rank, pid_t process);
   bool anybody_works();
+
   std::filesystem::path folder_;
   Patience patience_;
   Clock::duration longest_pause_{};

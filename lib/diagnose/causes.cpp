@@ -56,6 +56,8 @@ constexpr Relation kRelations[] = {
     {"DDP111", "DDP203"},
     {"DDP111", "DDP301"},
     {"DDP111", "DDP501"},
+    {"DDP111", "DDP502"},
+    {"DDP111", "DDP503"},
     {"DDP111", "DDP504"},
     {"DDP112", "DDP102"},
     {"DDP112", "DDP104"},

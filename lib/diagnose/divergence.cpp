@@ -14,6 +14,7 @@ namespace ddp_doctor {
 namespace {
 
 constexpr std::size_t kShownCalls = 6;
+constexpr std::size_t kShownFunctions = 16;
 
 // A rank's paired calls in `group`, by position.
 std::map<std::int64_t, const LoggedCall*> in_group(const std::vector<LoggedCall>& log,
@@ -40,16 +41,23 @@ std::optional<Divergence> parting_in(const Logs& logs, const std::string& group,
     if (log->second->front().number > 1) first = std::max(first, own.begin()->first);
     last = std::max(last, own.rbegin()->first);
   }
+  bool in_step = true;  // until then; what is older than the logs cannot be told
   for (std::int64_t position = first; position <= last; ++position) {
     Divergence found;
     for (int rank : members) {
       const auto call = calls[rank].find(position);
       if (call != calls[rank].end()) found.at[rank] = call->second;
     }
-    const bool same = std::all_of(found.at.begin(), found.at.end(), [&](const auto& entry) {
-      return signature(*entry.second) == signature(*found.at.begin()->second);
-    });
-    if (same && found.at.size() == members.size()) continue;
+    const auto all = [&](const auto& holds) {
+      return std::all_of(found.at.begin(), found.at.end(),
+                         [&](const auto& entry) { return holds(*entry.second); });
+    };
+    const LoggedCall& any = *found.at.begin()->second;
+    const bool same = all([&](const LoggedCall& c) { return signature(c) == signature(any); });
+    // The same call in another step: a rank has left one out, and is ahead since then.
+    const bool same_step = all([&](const LoggedCall& c) { return c.step == any.step; });
+    if (position == first && first > 1 && !same_step) in_step = false;
+    if (same && (same_step || !in_step) && found.at.size() == members.size()) continue;
     found.group = group;
     found.position = position;
     found.step = found.at.begin()->second->step;
@@ -140,6 +148,11 @@ Finding with_stacks(const Timeline& timeline, Finding finding) {
     auto& list = finding.evidence["stacks"][std::to_string(rank)] = nlohmann::ordered_json::array();
     for (const auto& frame : frames)
       list.push_back(fmt::format("{}:{} {}", frame.file, frame.line, frame.function));
+  }
+  for (const auto& [rank, functions] : timeline.native_stacks) {
+    const std::size_t shown = std::min(functions.size(), kShownFunctions);
+    finding.evidence["native_stacks"][std::to_string(rank)] =
+        std::vector(functions.begin(), functions.begin() + static_cast<std::ptrdiff_t>(shown));
   }
   return finding;
 }

@@ -103,6 +103,13 @@ class Judge {
     return passes > 0;
   }
 
+  // `rank` did not leave the training with that call: an asynchronous one.
+  bool trained_on(int rank, const LoggedCall& from) const {
+    return std::any_of(logs_.at(rank)->begin(), logs_.at(rank)->end(), [&](const LoggedCall& call) {
+      return call.number > from.number && trains(call);
+    });
+  }
+
   // Ranks that came to the end of the pass over their data in which the others still are.
   std::vector<int> ahead() const {
     std::vector<int> ranks;
@@ -216,7 +223,7 @@ class Judge {
     const LoggedCall& site = *found_.at.at(hand.front());
     const bool both_in_step = std::all_of(training.begin(), training.end(),
                                           [&](int rank) { return visited(rank, site, site.step); });
-    if (both_in_step) return mismatch();
+    if (both_in_step || trained_on(hand.front(), site)) return mismatch();
     if (visited_by_any(training, site)) return uneven(hand);
     // Nobody else ever came there. Whoever is still in the loop that the others train in does it
     // alone; whoever is behind that loop has left it.

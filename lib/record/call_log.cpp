@@ -8,7 +8,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'c', 'a', 'l', '1'};
+constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'c', 'a', 'l', '2'};
 
 struct Header {
   std::array<char, 8> magic;
@@ -26,7 +26,7 @@ struct Entry {
   std::array<char, 28> op;
   std::array<char, 16> reduce;
   std::array<char, 16> dtype;
-  std::array<char, 64> group;
+  std::array<char, 256> group;
   std::array<char, 16> moment;
   std::array<char, 96> target;
   std::array<char, 120> file;

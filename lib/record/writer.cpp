@@ -147,6 +147,10 @@ fs::path calls_file(const fs::path& folder, int rank) { return folder / rank_nam
 
 fs::path stack_file(const fs::path& folder, int rank) { return folder / rank_name(rank, "stack"); }
 
+fs::path native_stack_file(const fs::path& folder, int rank) {
+  return folder / rank_name(rank, "native-stack");
+}
+
 // The statements are prepared once: a step of a large model runs some of them thousands of times.
 struct RecordWriter::Database {
   Database(const fs::path& folder, const RecordHeader& header)

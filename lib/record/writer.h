@@ -42,5 +42,6 @@ std::filesystem::path record_file(const std::filesystem::path& folder, int rank)
 std::filesystem::path progress_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path calls_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path stack_file(const std::filesystem::path& folder, int rank);
+std::filesystem::path native_stack_file(const std::filesystem::path& folder, int rank);
 
 }  // namespace ddp_doctor

@@ -29,6 +29,14 @@ std::optional<Frame> frame_of(std::string_view line) {
   return frame;
 }
 
+std::string beginning_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text(kMostText, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
+
 }  // namespace
 
 bool Frame::of_the_user() const {
@@ -55,10 +63,32 @@ std::vector<Frame> main_thread(std::string_view text) {
 }
 
 std::vector<Frame> read_stack(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text(kMostText, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  return main_thread(std::string_view(text).substr(0, static_cast<std::size_t>(in.gcount())));
+  return main_thread(beginning_of(file));
+}
+
+std::vector<std::string> native_functions(std::string_view text) {
+  std::vector<std::string> functions;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream in(line);
+    std::string number, word;
+    if (!line.starts_with("#") || !(in >> number >> word)) continue;
+    if (number == "#0" && !functions.empty()) break;  // the next thread's
+    // "0x00007f76 name", "0x00007f76 in name (...) at file", "name (...) at file"
+    if (word.starts_with("0x") && !(in >> word)) continue;
+    if (word == "in" && !(in >> word)) continue;
+    std::string rest;
+    std::getline(in, rest);
+    std::string name = word + rest;
+    if (const auto arguments = name.find(" ("); arguments != std::string::npos)
+      name.resize(arguments);
+    functions.push_back(std::move(name));
+  }
+  return functions;
+}
+
+std::vector<std::string> read_native_stack(const std::filesystem::path& file) {
+  return native_functions(beginning_of(file));
 }
 
 }  // namespace ddp_doctor

@@ -1,5 +1,5 @@
-// A Python process's stack, as faulthandler writes it when the launcher asks for it before it ends
-// a rank that does not move: rank-NNNNN.stack.
+// The stacks of a rank that is ended because it does not move: of a Python process as faulthandler
+// writes it (rank-NNNNN.stack), and in native code as eu-stack or gdb do (rank-NNNNN.native-stack).
 #pragma once
 
 #include <filesystem>
@@ -20,5 +20,9 @@ struct Frame {
 // The main thread's frames, innermost first; empty if the text has none.
 std::vector<Frame> main_thread(std::string_view text);
 std::vector<Frame> read_stack(const std::filesystem::path& file);
+
+// The functions of the first thread, innermost first, without their arguments.
+std::vector<std::string> native_functions(std::string_view text);
+std::vector<std::string> read_native_stack(const std::filesystem::path& file);
 
 }  // namespace ddp_doctor

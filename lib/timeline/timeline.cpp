@@ -244,6 +244,8 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
   for (int rank = 0; rank < timeline.run.world_size; ++rank) {
     auto stack = read_stack(stack_file(folder, rank));
     if (!stack.empty()) timeline.stacks[rank] = std::move(stack);
+    auto native = read_native_stack(native_stack_file(folder, rank));
+    if (!native.empty()) timeline.native_stacks[rank] = std::move(native);
   }
   for (auto& refusal : refusals) timeline.notes.push_back(std::move(refusal));
 

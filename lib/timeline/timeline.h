@@ -97,6 +97,7 @@ class Timeline {
 
   // By rank: where its main thread was, innermost first, when it was ended because nothing moved.
   std::map<int, std::vector<Frame>> stacks;
+  std::map<int, std::vector<std::string>> native_stacks;  // the functions it was in, likewise
 
   const RankRecord* record(int rank) const;  // null if that rank left none
   const TimelineStep* step(std::int64_t number) const;

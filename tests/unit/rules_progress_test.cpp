@@ -341,5 +341,42 @@ TEST(Divergence, IsNotGuessedBeyondWhatTheLogsHold) {
   for (const auto& finding : hang.findings()) EXPECT_NE(finding.rule, "DDP502") << finding.message;
 }
 
+TEST(StalledRank, IsNobodyWhereAllEnteredTheSameCollective) {
+  Hang hang;
+  for (int rank : {0, 1}) hang.waits(rank, "ddp.backward", 10);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP501"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(findings[0].where->line, 10);
+  EXPECT_THAT(findings[0].message, HasSubstr("none came out of it"));
+}
+
+TEST(StalledRank, IsOnAnotherMachineWhereAllHereWait) {
+  Hang hang;
+  hang.run().info().world_size = 3;
+  for (int rank : {0, 1}) {
+    hang.run().record(rank).header.world_size = 3;
+    hang.waits(rank, "ddp.backward", 10);
+  }
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP501"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(2));
+  EXPECT_THAT(findings[0].message, AllOf(HasSubstr("did not answer any more in step 4"),
+                                         HasSubstr("rank 1 waits in the backward")));
+}
+
+TEST(CollectiveMismatch, BeginsWhereARankLeftAnAsynchronousCallOut) {
+  Hang hang;
+  for (int rank : {0, 1}) hang.call(rank, "all_reduce", 30, 1);
+  hang.call(0, "all_reduce", 30, 2);
+  for (int rank : {0, 1}) hang.train(rank, 3);
+  for (int rank : {0, 1}) hang.call(rank, "all_reduce", 30, 4);
+  hang.waits(0, "barrier", 40);
+  hang.waits(1, "barrier", 40);
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
+  EXPECT_EQ(findings[0].first_step, 2);
+}
+
 }  // namespace
 }  // namespace ddp_doctor

@@ -31,6 +31,21 @@ TEST(Stack, IsThatOfTheMainThreadInnermostFirst) {
   EXPECT_FALSE(frames[2].of_the_user());
 }
 
+TEST(NativeStack, IsThatOfTheFirstThread) {
+  const auto functions = native_functions(R"(PID 7 - process
+TID 7:
+#0  0x00007f76 epoll_wait
+#1  0x00007f77 gloo::transport::tcp::Buffer::waitRecv()
+#2  main (argc=<optimized out>) at main.cpp:3
+#3  0x00007f78 in c10d::ProcessGroupGloo::barrier (this=0x1) at ProcessGroupGloo.cpp:9
+TID 8:
+#0  0x00007f79 futex_wait
+)");
+  EXPECT_EQ(functions,
+            (std::vector<std::string>{"epoll_wait", "gloo::transport::tcp::Buffer::waitRecv()",
+                                      "main", "c10d::ProcessGroupGloo::barrier"}));
+}
+
 TEST(Stack, IsEmptyOfWhatIsNone) {
   EXPECT_THAT(main_thread(""), IsEmpty());
   EXPECT_THAT(main_thread("  File \"a.py\", line 3 in f\n"), IsEmpty()) << "of no thread";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lib/diagnose/calls.h"
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
@@ -49,6 +50,73 @@ std::optional<Where> user_line(const Timeline& timeline, int rank) {
   return Where{below ? relative.string() : frame->file, frame->line};
 }
 
+// Ranks of which nothing is known here, neither a record nor an end.
+std::vector<int> absent_ranks(const Timeline& timeline) {
+  std::vector<int> absent;
+  for (int rank : all_ranks(timeline)) {
+    if (timeline.record(rank) == nullptr && exit_of(timeline, rank) == nullptr)
+      absent.push_back(rank);
+  }
+  return absent;
+}
+
+// Some ranks ran on other machines, and whoever had to be ended here waited for them.
+std::optional<Finding> by_absence(const Timeline& timeline) {
+  const auto absent = absent_ranks(timeline);
+  const auto silent = silent_ranks(timeline);
+  if (absent.empty() || silent.empty()) return {};
+  Finding finding = finding_of(kStalledRank);
+  std::string waiting;
+  for (int rank : silent) {
+    const auto* record = timeline.record(rank);
+    const LoggedCall* call = record == nullptr ? nullptr : waits_in(record->calls);
+    if (call == nullptr) return {};
+    waiting +=
+        fmt::format("{}rank {} waits in {}", waiting.empty() ? "" : ", ", rank, name_of(*call));
+    finding.first_step = std::max(finding.first_step.value_or(1), call->step);
+    if (!call->file.empty() && !finding.where) finding.where = Where{call->file, call->line};
+  }
+  finding.ranks = absent;
+  finding.certainty = Certainty::kLikely;
+  finding.evidence["kind"] = "hang";
+  finding.message =
+      fmt::format("{} ran elsewhere and did not answer any more in step {}: here, {}.",
+                  ranks_of(absent), *finding.first_step, waiting);
+  finding.prescription = {
+      "Look at the other machines and the network between them. `ddp-doctor report` merges the run "
+      "folders (--out DIR) of all machines, and then says where each rank was.",
+      ""};
+  return with_stacks(timeline, std::move(finding));
+}
+
+// Every rank entered the same collective, and none returned: what is between them failed.
+std::optional<Finding> by_transport(const Timeline& timeline) {
+  const auto ranks = all_ranks(timeline);
+  if (ranks.size() < 2 || silent_ranks(timeline) != ranks) return {};
+  const LoggedCall* common = nullptr;
+  for (int rank : ranks) {
+    const auto* record = timeline.record(rank);
+    const LoggedCall* call = record == nullptr ? nullptr : waits_in(record->calls);
+    if (call == nullptr || call->position == 0) return {};
+    if (common == nullptr) common = call;
+    if (call->group != common->group || call->position != common->position) return {};
+  }
+  Finding finding = finding_of(kStalledRank);
+  finding.ranks = ranks;
+  finding.first_step = std::max<std::int64_t>(common->step, 1);
+  finding.certainty = Certainty::kLikely;
+  finding.evidence["kind"] = "hang";
+  if (!common->file.empty()) finding.where = Where{common->file, common->line};
+  finding.message = fmt::format(
+      "{} all entered {} in step {}, and none came out of it: the connection between them failed.",
+      ranks_of(ranks), name_of(*common), *finding.first_step);
+  finding.prescription = {
+      "Look at the network between the ranks (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, firewalls), "
+      "and at whatever else stands between them.",
+      ""};
+  return with_stacks(timeline, std::move(finding));
+}
+
 // Without call logs: who had to be ended and said nothing, while somebody waited in vain.
 std::optional<Finding> by_silence(const Timeline& timeline) {
   const auto falls = falls_of(timeline);
@@ -80,7 +148,9 @@ Verdict check(const Timeline& timeline) {
   const auto divergence = divergence_of(timeline);
   std::optional<Finding> finding;
   if (!divergence) {
-    finding = by_silence(timeline);
+    finding = by_absence(timeline);
+    if (!finding) finding = by_transport(timeline);
+    if (!finding) finding = by_silence(timeline);
   } else if (divergence->reason == Reason::kStalled) {
     finding = finding_of(kStalledRank, timeline, *divergence);
     finding->message =
@@ -95,7 +165,7 @@ Verdict check(const Timeline& timeline) {
   }
   if (!finding->where) finding->where = user_line(timeline, finding->ranks.front());
   finding->message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
-  finding->prescription = cure();
+  if (finding->prescription.text.empty()) finding->prescription = cure();
   return std::vector{*finding};
 }
 

@@ -1,6 +1,6 @@
 """Collectives that the program calls itself."""
 from . import native, places
-from .forwards import ranks_of
+from .forwards import group_key, ranks_of
 from .passive import passive
 
 MOST_AWAITED = 1000  # programs may drop their handles
@@ -46,12 +46,12 @@ class Collectives:
         session.history.token("C" + ("g" if target.startswith("gradient") else "w" if target.startswith("weight") else ""))
         file, line, _ = places.place()
         dtype = str(tensors[0].dtype)[len("torch."):] if tensors else ""
-        group = "" if whole else ",".join(map(str, ranks))
         self.number = session.record.call_begins(
-            session.number, op not in POINT_TO_POINT, op, reduce, dtype, numel, group, moment, target, (file, line))
+            session.number, op not in POINT_TO_POINT, op, reduce, dtype, numel, group_key(self.torch, group), moment, target,
+            (file, line))
         session.history.call({
-            "op": op, "reduce": reduce, "dtype": dtype, "numel": numel, "group": group, "moment": moment, "target": target,
-            "file": file, "line": line,
+            "op": op, "reduce": reduce, "dtype": dtype, "numel": numel, "group": "" if whole else ",".join(map(str, ranks)),
+            "moment": moment, "target": target, "file": file, "line": line,
         })
 
     @passive

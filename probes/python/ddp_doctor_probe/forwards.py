@@ -21,7 +21,7 @@ class Wrapper:
         self.indexed = 0  # parameters of the reducer
         self.seen = False  # a forward of it; inside torch.compile there is none to be seen
         self.norm_seen = False
-        self.group = ""  # its ranks, as the call log has them
+        self.group = ""  # as the call log has it
         self.forward = self.backward = 0  # numbers of those under way, in the call log
 
 
@@ -85,7 +85,7 @@ class Forwards:
         subject = f"wrapper {number}"
         session.fact(subject, "type", type(wrapper).__name__)
         ranks = ranks_of(self.torch, wrapper.process_group)
-        made.group = "" if len(ranks) == session.world_size else ",".join(map(str, ranks))
+        made.group = group_key(self.torch, wrapper.process_group)
         session.record.call_ends(self.construction)
         session.fact(subject, "ranks", ranks)
         values = {name: getattr(wrapper, name, None) for name in ARGUMENTS}
@@ -220,6 +220,15 @@ def _reducer_indices(module, ignored=()):
             if parameter is not None and parameter.requires_grad and f"{prefix}.{name}" not in ignored:
                 indices.setdefault(id(parameter), len(indices))
     return indices
+
+
+def group_key(torch, group):
+    """A process group in the call log: empty for the default one; otherwise its ranks and its name, since others may have the same ranks."""
+    c10d = torch.distributed.distributed_c10d
+    if group is None or group is c10d.group.WORLD:
+        return ""
+    names = c10d._world.pg_names if hasattr(c10d, "_world") else c10d._pg_names
+    return f"{','.join(map(str, ranks_of(torch, group)))}#{names.get(group, '')}"
 
 
 def ranks_of(torch, group):
