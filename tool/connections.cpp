@@ -16,6 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// One may be due to a single lost packet. Their number does not grow where the way is known to be
+// broken, so how long it lasts tells more.
+constexpr int kRetransmissions = 2;
+
 std::set<unsigned long> sockets_of(pid_t pid) {
   std::set<unsigned long> inodes;
   std::error_code ignored;
@@ -42,8 +46,7 @@ std::string address_of(const std::string& text) {
   return count == 1 ? fmt::format("{}:{}", name, port) : fmt::format("[{}]:{}", name, port);
 }
 
-std::optional<std::string> silent_in(const std::string& table, const std::set<unsigned long>& own,
-                                     int retransmissions) {
+std::optional<std::string> silent_in(const std::string& table, const std::set<unsigned long>& own) {
   std::istringstream lines(content_if_readable(table));
   std::string line;
   std::getline(lines, line);  // the names of the columns
@@ -54,18 +57,18 @@ std::optional<std::string> silent_in(const std::string& table, const std::set<un
     in >> number >> local >> remote >> state >> queues >> timer >> retransmitted >> user >>
         timeout >> inode;
     if (!in || !own.contains(inode)) continue;
-    if (std::stol(retransmitted, nullptr, 16) >= retransmissions) return address_of(remote);
+    if (std::stol(retransmitted, nullptr, 16) >= kRetransmissions) return address_of(remote);
   }
   return {};
 }
 
 }  // namespace
 
-std::optional<std::string> silent_peer(pid_t pid, int retransmissions) {
+std::optional<std::string> silent_peer(pid_t pid) {
   const auto own = sockets_of(pid);
   const std::string process = "/proc/" + std::to_string(pid);
   for (const char* table : {"/net/tcp", "/net/tcp6"}) {
-    if (auto peer = silent_in(process + table, own, retransmissions)) return peer;
+    if (auto peer = silent_in(process + table, own)) return peer;
   }
   return {};
 }

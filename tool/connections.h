@@ -8,8 +8,8 @@
 
 namespace ddp_doctor {
 
-// The address ("10.0.0.2:34567") of a peer that has left so many retransmissions of one message
-// unacknowledged; nothing where there is none.
-std::optional<std::string> silent_peer(pid_t pid, int retransmissions);
+// The address ("10.0.0.2:34567") of a peer that has not acknowledged what was sent to it and sent
+// again; nothing where there is none.
+std::optional<std::string> silent_peer(pid_t pid);
 
 }  // namespace ddp_doctor

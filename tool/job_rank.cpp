@@ -95,7 +95,10 @@ class MeetingPlace {
     make(run_folder());
   }
   ~MeetingPlace() {
-    if (lock_ >= 0) close(lock_);
+    if (lock_ < 0) return;
+    // Whoever leaves last, for whatever reason, leaves nothing behind.
+    if (flock(lock_, LOCK_EX | LOCK_NB) == 0) clear();
+    close(lock_);
   }
   MeetingPlace(const MeetingPlace&) = delete;
   MeetingPlace& operator=(const MeetingPlace&) = delete;
@@ -188,12 +191,11 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
   if (reports) save_run_info(folder, run);
 
   ValueRequests requests(folder);
-  Patience own_patience = options.patience;
-  own_patience.deadlocked = {};  // the other ranks are not seen from here
   Launched launched = launch(
       {.programs = {{command, with_probe(own_environment(), options, folder), self.rank, ""}},
        .folder = folder,
-       .patience = own_patience,
+       .patience = options.patience,
+       .world_size = self.world_size,
        .pass_on = options.pass_on ? &streams.err : nullptr,
        .meanwhile =
            [&] {

@@ -25,10 +25,10 @@ std::optional<ProcessState> look_at_process(pid_t pid);
 
 // What its threads do, all of them together.
 struct ProcessActivity {
-  bool runs = false;    // one runs, or would if the processor were free
-  bool sleeps = false;  // all others wait for something: none reads a disk or is stopped
-  bool rests = false;   // all others wait for something, or were stopped by a signal
-  bool traced = false;  // a debugger holds one
+  bool runs = false;              // one runs, or would if the processor were free
+  bool sleeps = false;            // all others wait for something: none reads a disk or is stopped
+  bool rests = false;             // all others wait for something, or were stopped by a signal
+  bool traced = false;            // a debugger holds one
   long long processor_ticks = 0;  // used so far
   long long bytes = 0;            // read and written so far, but for what sockets receive and send
 };

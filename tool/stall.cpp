@@ -23,8 +23,8 @@ constexpr long long kTicksOfWork = 10;
 // Nobody sleeps for so long between two collectives.
 constexpr seconds kLeastIdle{60};
 constexpr int kPausesOfIdle = 20;
-// About a quarter of a minute, with the kernel's doubling intervals.
-constexpr int kRetransmissions = 6;
+// Networks heal: a switch that starts anew, a route that changes.
+constexpr seconds kUnanswered{15};
 
 std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
@@ -107,6 +107,7 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
   const bool proven = stands && idle.empty() && complete;
   if (!proven) proven_since_.reset();
   if (!stands) idle_since_.reset();
+  if (!stands) unanswered_since_.reset();
   if (proven && !proven_since_) proven_since_ = now;
   if (stands && !idle_since_) idle_since_ = now;
   if (proven && now - *proven_since_ >= patience_.deadlocked) {
@@ -115,14 +116,17 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
         patience_.deadlocked.count());
   }
   if (!stands) return {};
+  std::optional<std::string> silent;
   for (const int rank : waiting) {
-    const auto silent = silent_peer(*ranks.at(rank), kRetransmissions);
-    if (silent) {
-      return fmt::format(
-          "ended because {} is not answered any more: rank {} waits inside a collective, and "
-          "the system has sent its last message {} times",
-          *silent, rank, kRetransmissions);
-    }
+    if (!silent) silent = silent_peer(*ranks.at(rank));
+  }
+  if (!silent) unanswered_since_.reset();
+  if (silent && !unanswered_since_) unanswered_since_ = now;
+  if (silent && now - *unanswered_since_ >= kUnanswered) {
+    return fmt::format(
+        "ended after {} s in which {} did not acknowledge what it was sent, while {} waited inside "
+        "a collective",
+        kUnanswered.count(), *silent, list_of(waiting));
   }
   if (!idle.empty() && now - *idle_since_ >= idle_limit()) {
     return fmt::format(

@@ -66,6 +66,7 @@ class StallJudge {
   std::map<pid_t, Signs> seen_;
   std::optional<Clock::time_point> proven_since_;
   std::optional<Clock::time_point> idle_since_;
+  std::optional<Clock::time_point> unanswered_since_;
   Clock::time_point worked_at_;
 };
 
