@@ -85,7 +85,7 @@ class Record:
         """Into the call log; `place`: the user's file and line. Returns a number for call_ends."""
         return self._library.ddpd_call_begins(
             self._handle, step, paired, op.encode(), reduce.encode(), dtype.encode(), numel, group.encode(), moment.encode(),
-            target.encode(), os.fsencode(place[0]), place[1])
+            target.encode(), place[0].encode("utf-8", "surrogateescape"), place[1])
 
     def call_ends(self, number):
         self._library.ddpd_call_ends(self._handle, number)
