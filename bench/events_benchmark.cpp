@@ -63,19 +63,19 @@ void call_log(benchmark::State& state) {
 
 void api_call_log(benchmark::State& state) {
   const Folder folder;
-  auto* record = ddpd_open(folder.path().c_str(),
-                           R"({"rank": 0, "world_size": 1, "probe": "bench", "program": "", "details": {}})",
-                           0);
+  auto* record = ddpd_open(
+      folder.path().c_str(),
+      R"({"rank": 0, "world_size": 1, "probe": "bench", "program": "", "details": {}})", 0);
   if (record == nullptr) {
     state.SkipWithError(ddpd_error());
     return;
   }
   const LoggedCall call = a_call();
   for (auto _ : state) {
-    ddpd_call_ends(record, ddpd_call_begins(record, call.step, 1, call.op.c_str(),
-                                            call.reduce.c_str(), call.dtype.c_str(), call.numel, "",
-                                            call.moment.c_str(), call.target.c_str(),
-                                            call.file.c_str(), call.line));
+    ddpd_call_ends(record,
+                   ddpd_call_begins(record, call.step, 1, call.op.c_str(), call.reduce.c_str(),
+                                    call.dtype.c_str(), call.numel, "", call.moment.c_str(),
+                                    call.target.c_str(), call.file.c_str(), call.line));
   }
   ddpd_close(record);
 }
