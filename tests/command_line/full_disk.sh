@@ -1,7 +1,7 @@
 # A full disk: said so, exit 2, nothing left, and the record readable up to the last step that fitted.
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/disk"
-if ! mount -t tmpfs -o size=1m tmpfs "$work/disk" 2>/dev/null; then
+if ! mount -t tmpfs -o size=3m tmpfs "$work/disk" 2>/dev/null; then
   echo "skipped: no permission to mount a small tmpfs"
   exit 77
 fi
