@@ -79,8 +79,8 @@ doctor 2 bisect --good change-30 --bad change-31 --select DDP306 -- train.py; co
 doctor 2 bisect --good change-3 --bad change-2 -- train.py; complained 'is no ancestor'
 doctor 2 bisect --good nowhere --bad change-2 -- train.py; complained 'nowhere: no such commit'
 doctor 2 bisect --bad change-2 -- train.py; complained '--good'
-git clone -q "$repository" "$work/clone" && cd "$work/clone/src" || exit 1
-git bisect start -q change-22 change-14 >"$work/err" 2>&1
-git bisect run "$DDP_DOCTOR" check --bisect --select DDP101 train.py >"$work/out" 2>"$work/err" || fail "git bisect run failed"
+git clone -q "$repository" "$work/clone" && cd "$work/clone" || exit 1
+git bisect start change-22 change-14 >"$work/err" 2>&1
+git bisect run sh -c 'cd src && exec "$DDP_DOCTOR" check --bisect --select DDP101 train.py' >"$work/out" 2>"$work/err" || fail "git bisect run failed"
 last="git bisect run"
 printed "^$(git rev-parse change-17) is the first bad commit"

@@ -107,7 +107,7 @@ out = open(sys.argv[1], "wb")
 def read(terminal):
     data = os.read(terminal, 4096)
     out.write(data)
-    return b""
+    return data
 status = pty.spawn(sys.argv[2:], read, lambda _: b"")
 sys.exit(os.waitstatus_to_exitcode(status))
 PY
