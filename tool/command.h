@@ -17,8 +17,8 @@ namespace ddp_doctor {
 // What a command is called with, beyond its flags.
 struct Call {
   Streams streams;
-  // The words after the first "--" of `run` and `compare`, which are not ours to read; nothing
-  // without a "--".
+  // The words after the first "--" of `run`, `check`, `bisect` and `compare`, which are not ours to
+  // read; nothing without a "--".
   std::optional<std::vector<std::string>> words;
 };
 
@@ -31,6 +31,8 @@ struct Command {
 };
 
 Action setup_run(CLI::App& app);
+Action setup_check(CLI::App& app);
+Action setup_bisect(CLI::App& app);
 Action setup_compare(CLI::App& app);
 Action setup_report(CLI::App& app);
 Action setup_explain(CLI::App& app);

@@ -9,12 +9,15 @@
 #include "lib/error.h"
 #include "lib/version.h"
 #include "tool/command.h"
+#include "tool/config_file.h"
 
 namespace ddp_doctor {
 namespace {
 
 constexpr Command kCommands[] = {
     {"run", "Examine a program: does it synchronize, and if not, why", setup_run},
+    {"check", "The gate: like run, but quiet, strict, and for machines to read", setup_check},
+    {"bisect", "Find the commit, or the module, with which it began", setup_bisect},
     {"compare", "Run programs, or one under several strategies, side by side", setup_compare},
     {"report", "Show recorded runs again", setup_report},
     {"explain", "Explain a rule, or an error text from standard input", setup_explain},
@@ -25,16 +28,36 @@ constexpr Command kCommands[] = {
 
 constexpr char kFooter[] =
     "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
-    "Every flag has a default in the environment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
+    "Every flag has a default in ddp-doctor.toml, in a section for each command ([check]), and in "
+    "the\nenvironment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
+
+constexpr char kConfig[] = "ddp-doctor.toml";
+
+bool takes_words(const std::string& command) {
+  for (const char* taker : {"run", "check", "bisect", "compare", "explain"}) {
+    if (command == taker) return true;
+  }
+  return false;
+}
 
 // A program's own words are never parsed as flags of ours.
 std::optional<std::vector<std::string>> split_words(std::vector<std::string>& args) {
-  if (args.empty() || (args.front() != "run" && args.front() != "compare")) return {};
-  const auto dashes = std::find(args.begin(), args.end(), "--");
+  const auto command = std::find_if(args.begin(), args.end(), takes_words);
+  const auto dashes = std::find(command, args.end(), "--");
   if (dashes == args.end()) return {};
   std::vector<std::string> words(dashes + 1, args.end());
   args.erase(dashes, args.end());
   return words;
+}
+
+// `check --config FILE` is `--config FILE check` to CLI11, which reads one file for all commands.
+void hoist_config(std::vector<std::string>& args) {
+  const auto given = std::find_if(args.begin(), args.end(), [](const std::string& word) {
+    return word == "--config" || word.starts_with("--config=");
+  });
+  if (given == args.end()) return;
+  const auto words = *given == "--config" && given + 1 != args.end() ? 2 : 1;
+  std::rotate(args.begin(), given, given + words);
 }
 
 // CLI11 says "A subcommand is required" of a misspelt one.
@@ -68,12 +91,18 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
         "ddp-doctor: error: {}\nRun `ddp-doctor --help` for what it takes.\n", problem);
     return exit_code::kCouldNotRun;
   }
+  Call call{streams, split_words(args)};
+  const bool bisecting = args.size() > 1 && args.front() == "check" &&
+                         std::find(args.begin(), args.end(), "--bisect") != args.end();
+  hoist_config(args);
   CLI::App app("Tells whether data-parallel training really synchronizes, and if not, why.",
                "ddp-doctor");
   app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
   app.require_subcommand(1);
   app.footer(kFooter);
-  Call call{streams, split_words(args)};
+  app.set_config("--config", kConfig, "Defaults for flags")->envname("DDP_DOCTOR_CONFIG");
+  app.config_formatter(toml_reader());
+  app.allow_config_extras(CLI::config_extras_mode::error);
   Action action;
   for (const auto& command : kCommands) {
     auto* sub = app.add_subcommand(command.name, command.summary);
@@ -84,13 +113,14 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
     app.parse(args);
     return action(call);
   } catch (const CLI::ParseError& error) {
-    return parse_failure(app, error, streams);
+    const int code = parse_failure(app, error, streams);
+    return bisecting ? exit_code::for_bisect(code) : code;
   } catch (const Interrupted& error) {
     streams.err << "ddp-doctor: " << error.what() << '\n';
     return exit_code::kInterrupted;
   } catch (const std::exception& error) {
     streams.err << "ddp-doctor: error: " << error.what() << '\n';
-    return exit_code::kCouldNotRun;
+    return bisecting ? exit_code::kCannotTell : exit_code::kCouldNotRun;
   }
 }
 

@@ -22,6 +22,12 @@ inline constexpr int kSick = 1;
 inline constexpr int kCouldNotRun = 2;
 inline constexpr int kInconclusive = 3;
 inline constexpr int kInterrupted = 130;
+inline constexpr int kCannotTell = 125;  // in the words of `git bisect run`
+
+// 1 would be bad and 2 too: whatever is not a verdict is none.
+constexpr int for_bisect(int code) {
+  return code == kHealthy || code == kSick || code == kInterrupted ? code : kCannotTell;
+}
 }  // namespace exit_code
 
 // Runs `ddp-doctor ARGS...` and returns its exit code; never throws.

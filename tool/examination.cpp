@@ -58,7 +58,7 @@ class Runs {
     run.purpose = purpose_;
     run.repeats = repeats;
     const fs::path folder =
-        folder_.path() / fmt::format("{:02}-{}{}", run.index, strategy_of(examinee),
+        folder_.path() / fmt::format("{:02}-{:.60}{}", run.index, strategy_of(examinee),
                                      repeats < 0 ? "" : fmt::format("-again-{:02}", repeats));
     fs::create_directory(folder);
     fs::permissions(folder, fs::perms::owner_all);

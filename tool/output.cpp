@@ -11,33 +11,50 @@
 
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
-#include "lib/report/render.h"
+#include "lib/report/verdict.h"
+#include "tool/source_root.h"
 
 namespace ddp_doctor {
 namespace {
 
-std::string render(const Report& report, const std::string& format, const TextStyle& style) {
+std::string render(const Report& report, const Format& format, const RenderOptions& options) {
   std::ostringstream out;
-  if (format == "json") {
-    render_json(report, out);
-  } else if (format == "markdown") {
-    render_markdown(report, out);
-  } else {
-    render_text(report, style, out);
-  }
+  format.render(report, options, out);
   return out.str();
 }
 
-std::string format_of(const std::filesystem::path& file) {
-  const auto suffix = file.extension();
-  return suffix == ".json" ? "json" : suffix == ".md" ? "markdown" : "text";
+// A file and its format: by its suffix, or as "FORMAT=FILE".
+struct ReportFile {
+  const Format* format = nullptr;
+  std::filesystem::path file;
+};
+
+ReportFile parse_report_file(const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals != std::string::npos) {
+    if (const auto* format = find_format(text.substr(0, equals)))
+      return {format, text.substr(equals + 1)};
+  }
+  const std::filesystem::path file = text;
+  return {find_format(file.extension().string()), file};
 }
 
 // Before anything runs, and before a file that was named by mistake is opened for writing.
-std::string known_suffix(const std::string& file) {
-  const auto suffix = std::filesystem::path(file).extension();
-  if (suffix == ".json" || suffix == ".txt" || suffix == ".md") return {};
-  return fmt::format("{}: the suffix tells the format; use .json, .md or .txt", file);
+std::string known_suffix(const std::string& text) {
+  if (parse_report_file(text).format != nullptr) return {};
+  std::string suffixes;
+  for (const auto& format : all_formats()) {
+    if (!format.suffix.empty())
+      suffixes += fmt::format("{}{}", suffixes.empty() ? "" : ", ", format.suffix);
+  }
+  return fmt::format("{}: the suffix tells the format; use {}, or name it: gitlab={}", text,
+                     suffixes, text);
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const auto& format : all_formats()) names.emplace_back(format.name);
+  return names;
 }
 
 // The mildest severity that fails; nothing for "never".
@@ -62,7 +79,14 @@ std::string known_rule(const std::string& code) {
              : fmt::format("{} is not a rule; `ddp-doctor rules` lists them", code);
 }
 
-void filter(Report& report, const OutputOptions& options) {
+}  // namespace
+
+void let_selected_decide(const CLI::App& app, OutputOptions& options) {
+  if (!options.select.empty() && app.get_option("--fail-on")->count() == 0)
+    options.fail_on = name_of(Severity::kAdvice);
+}
+
+void keep_selected(Report& report, const OutputOptions& options) {
   if (options.select.empty() && options.ignore.empty()) return;
   const auto names = [](const std::vector<std::string>& list, const Finding& finding) {
     return std::any_of(list.begin(), list.end(), [&](const auto& word) {
@@ -75,41 +99,72 @@ void filter(Report& report, const OutputOptions& options) {
   });
 }
 
+namespace {
+
+// At once, so that nobody collects half of it; but what is no plain file (a pipe, a device) is only
+// written to.
 void write_file(const std::filesystem::path& file, const std::string& text) {
-  std::ofstream out(file);
+  std::error_code failure;
+  const bool plain = !std::filesystem::exists(file, failure) ||
+                     std::filesystem::is_regular_file(std::filesystem::symlink_status(file));
+  const std::filesystem::path draft = plain ? file.string() + ".part" : file.string();
+  std::ofstream out(draft);
   out << text;
-  out.flush();
-  if (!out)
-    throw Error(
-        fmt::format("--report {}: cannot be written; check the folder and the space on its disk",
-                    file.string()));
+  out.close();
+  if (out && plain) std::filesystem::rename(draft, file, failure);
+  if (out && !failure) return;
+  if (plain) std::filesystem::remove(draft, failure);
+  throw Error(fmt::format(
+      "--report {}: cannot be written; check the folder and the space on its disk", file.string()));
 }
 
-int exit_code_of(const Report& report, const std::optional<Severity>& fail_on) {
+// GitHub shows what a step leaves there on the page of the run; 1 MiB at most, or nothing.
+void write_step_summary(const Report& report, RenderOptions options) {
+  constexpr std::size_t kMost = 1024 * 1024;
+  const char* file = std::getenv("GITHUB_STEP_SUMMARY");
+  if (file == nullptr || *file == '\0') return;
+  options.brief = true;
+  std::ostringstream text;
+  render_markdown(report, options, text);
+  std::ofstream(file, std::ios::app) << text.str().substr(0, kMost / 2);
+}
+
+}  // namespace
+
+int exit_code_of(const Report& report, const OutputOptions& options) {
+  const auto fail_on = severity_of(options.fail_on);
   const auto fails = [&](const std::vector<Finding>& findings) {
     return fail_on && std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
              return finding.severity >= *fail_on;
            });
   };
-  if (fails(report.findings)) return exit_code::kSick;
-  bool inconclusive = report.health() == Health::kInconclusive;
-  if (report.purpose == Purpose::kCompare) {  // each of them is judged
-    for (const auto& run : report.runs) {
-      if (fails(run.diagnosis.findings)) return exit_code::kSick;
-      inconclusive = inconclusive || run.health() == Health::kInconclusive;
-    }
+  bool inconclusive = false;
+  for (const auto& [run, findings] : judged_runs(report)) {
+    if (fails(findings)) return exit_code::kSick;
+    inconclusive =
+        inconclusive ||
+        (&run == &report.runs.front() ? report.health() : run.health()) == Health::kInconclusive;
   }
   return inconclusive ? exit_code::kInconclusive : exit_code::kHealthy;
 }
 
-}  // namespace
+RenderOptions rendering_of(const OutputOptions& options, const Streams& streams) {
+  const SourceRoot source = source_root();
+  return {.color = want_color(options.color, streams, std::cout),
+          .brief = options.brief,
+          .fail_on = severity_of(options.fail_on),
+          .root = source.root,
+          .folder = source.folder};
+}
 
 void add_output_flags(CLI::App& app, OutputOptions& options) {
   app.add_option("--format", options.format, "What stdout gets")
-      ->check(CLI::IsMember({"text", "json", "markdown"}))
+      ->check(CLI::IsMember(format_names()))
       ->capture_default_str();
-  app.add_option("--report", options.reports,
-                 "Write the report to FILE too (.json, .md, .txt); repeatable")
+  app.add_option(
+         "--report", options.reports,
+         "Write the report to FILE too (.json, .xml for JUnit, .sarif, .md, .prom, .txt, or "
+         "FORMAT=FILE); repeatable")
       ->check(known_suffix)
       ->allow_extra_args(false)
       ->type_name("FILE");
@@ -133,16 +188,22 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
 }
 
 int deliver(Report report, const OutputOptions& options, Streams streams) {
-  filter(report, options);
-  std::string text =
-      render(report, options.format, {want_color(options.color, streams, std::cout)});
+  keep_selected(report, options);
+  const auto rendering = rendering_of(options, streams);
+  std::string text = render(report, *find_format(options.format), rendering);
   if (options.quiet && options.format == "text")
     text.erase(0, text.rfind('\n', text.size() - 2) + 1);
   streams.out << text << std::flush;
   if (!streams.out)
     throw Error("the report could not be written to standard output; is its disk full?");
-  for (const auto& file : options.reports) write_file(file, render(report, format_of(file), {}));
-  return exit_code_of(report, severity_of(options.fail_on));
+  auto whole = rendering;
+  whole.color = whole.brief = false;
+  for (const auto& entry : options.reports) {
+    const auto [format, file] = parse_report_file(entry);
+    write_file(file, render(report, *format, whole));
+  }
+  if (options.format == "github") write_step_summary(report, rendering);
+  return exit_code_of(report, options);
 }
 
 void add_environment_defaults(CLI::App& app) {

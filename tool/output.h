@@ -1,4 +1,4 @@
-// How a report leaves the tool: flags that `run`, `report` and `demo` share, and the exit code that
+// How a report leaves the tool: flags that the commands share, and the exit code that
 // follows from it.
 #pragma once
 
@@ -8,22 +8,36 @@
 #include <string>
 #include <vector>
 
-#include "lib/report/report.h"
+#include "lib/report/render.h"
 #include "tool/doctor.h"
 
 namespace ddp_doctor {
 
 struct OutputOptions {
   std::string format = "text";
-  std::vector<std::filesystem::path> reports;  // further files, type by suffix
+  std::vector<std::string>
+      reports;  // further files, type by suffix: "r.json", "gitlab=quality.json"
   std::string fail_on = "warning";
   std::string color = "auto";
   std::vector<std::string> select;
   std::vector<std::string> ignore;
   bool quiet = false;
+  bool brief = false;  // on stdout as text: what fails and the verdict
 };
 
 void add_output_flags(CLI::App& app, OutputOptions& options);
+
+// How it is rendered for stdout.
+RenderOptions rendering_of(const OutputOptions& options, const Streams& streams);
+
+// In a bisection, a rule that --select names decides whatever its severity, unless --fail-on is
+// given.
+void let_selected_decide(const CLI::App& app, OutputOptions& options);
+
+// Leaves the findings that --select and --ignore leave.
+void keep_selected(Report& report, const OutputOptions& options);
+// Of a report whose findings were selected.
+int exit_code_of(const Report& report, const OutputOptions& options);
 
 // Prints and writes `report` as asked; returns the exit code.
 int deliver(Report report, const OutputOptions& options, Streams streams);

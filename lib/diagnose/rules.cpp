@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "lib/diagnose/rule.h"
+#include "lib/diagnose/baseline_rules.h"
 
 namespace ddp_doctor {
 
@@ -19,7 +19,8 @@ std::span<const Rule> all_rules() {
       kOptimizerStale,      kDuplicateData,           kNonfiniteGradient,
       kLossScaleDiffers,    kSamplerOrderRepeats,     kBatchnormLocal,
       kStalledRank,         kCollectiveMismatch,      kUnevenInputs,
-      kRankCrashed,         kRankLocalCollective,
+      kRankCrashed,         kRankLocalCollective,     kNumericsChanged,
+      kGraphChanged,
   };
   return kRules;
 }

@@ -154,7 +154,8 @@ ordered_json to_json(const Explanation& explanation) {
 
 void render_text(const ExplainedLog& log, std::ostream& out) { ExplanationText(out).print(log); }
 
-void render_json(const ExplainedLog& log, const std::string& tool_version, std::ostream& out) {
+void render_json(const ExplainedLog& log, const std::string& tool_version,
+                 const MentionedParameters* mentioned, std::ostream& out) {
   ordered_json json = {{"schema_version", 1},
                        {"tool", {{"name", "ddp-doctor"}, {"version", tool_version}}},
                        {"lines", log.lines},
@@ -163,6 +164,7 @@ void render_json(const ExplainedLog& log, const std::string& tool_version, std::
   if (log.program) json["program"] = *log.program;
   for (const auto& explanation : log.explanations)
     json["explanations"].push_back(to_json(explanation));
+  if (mentioned != nullptr) json["mentioned"] = as_json(*mentioned);
   out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lib/explain/explanation.h"
+#include "lib/report/mentioned.h"
 
 namespace ddp_doctor {
 
@@ -12,6 +13,8 @@ namespace ddp_doctor {
 void render_text(const ExplainedLog& log, std::ostream& out);
 
 // For programs: schema_version 1, additive changes only.
-void render_json(const ExplainedLog& log, const std::string& tool_version, std::ostream& out);
+// `mentioned` may be null.
+void render_json(const ExplainedLog& log, const std::string& tool_version,
+                 const MentionedParameters* mentioned, std::ostream& out);
 
 }  // namespace ddp_doctor

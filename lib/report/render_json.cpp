@@ -88,6 +88,7 @@ ordered_json to_json(const Finding& finding) {
 ordered_json ddp_block(const std::vector<DdpField>& fields) {
   ordered_json out = ordered_json::object();
   for (const auto& field : fields) {
+    if (field.key == "master_port") continue;  // another in each run
     auto& slot = out[field.moment][field.key];
     if (field.is_integer) {
       slot = std::stoll(field.value);
@@ -173,11 +174,16 @@ ordered_json to_json(const Equality& equality) {
 
 }  // namespace
 
-void render_json(const Report& report, std::ostream& out) {
+ordered_json finding_as_json(const Finding& finding) { return to_json(finding); }
+
+// Two runs of a seeded program give the same, but for times.
+void render_json(const Report& report, const RenderOptions&, std::ostream& out) {
+  auto environment = report.runs.front().environment;
+  environment.erase("pid");
   ordered_json json = {
       {"schema_version", 1},
       {"tool", {{"name", "ddp-doctor"}, {"version", report.tool_version}}},
-      {"environment", report.runs.front().environment},
+      {"environment", environment},
       {"program", {{"path", report.program}, {"settings", report.runs.front().info.settings}}},
       {"world_size", report.world_size},
       {"verdict", name_of(report.health())},
@@ -185,7 +191,14 @@ void render_json(const Report& report, std::ostream& out) {
       {"difference", report.difference},
       {"equalities", ordered_json::array()},
       {"runs", ordered_json::array()},
-      {"findings", ordered_json::array()}};
+      {"findings", ordered_json::array()},
+      {"suppressed", ordered_json::array()},
+      {"unused_suppressions", report.unused_suppressions}};
+  for (const auto& suppressed : report.suppressed) {
+    json["suppressed"].push_back({{"finding", to_json(suppressed.finding)},
+                                  {"suppression", suppressed.suppression},
+                                  {"reason", suppressed.reason}});
+  }
   for (const auto& run : report.runs) {
     json["runs"].push_back(to_json(run));
     if (report.purpose != Purpose::kCompare) continue;

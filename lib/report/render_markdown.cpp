@@ -6,6 +6,7 @@
 #include "lib/report/cells.h"
 #include "lib/report/comparison.h"
 #include "lib/report/render.h"
+#include "lib/report/verdict.h"
 
 namespace ddp_doctor {
 namespace {
@@ -23,11 +24,15 @@ class Markdown {
  public:
   Markdown(const Report& report, std::ostream& out) : report_(report), out_(out) {}
 
-  void print() {
-    gradients();
-    drift();
-    losses();
-    outcomes();
+  void print(bool brief) {
+    if (brief) {
+      out_ << "### ddp-doctor: " << verdict_of(report_) << '\n';
+    } else {
+      gradients();
+      drift();
+      losses();
+      outcomes();
+    }
     findings();
     if (!report_.difference.empty()) out_ << "\n**Difference:** " << report_.difference << '\n';
     out_ << fmt::format("\n{}, {} {}.\n",
@@ -142,10 +147,7 @@ class Markdown {
 
   void findings() {
     out_ << '\n';
-    for (const auto& run : report_.runs) {
-      const bool first = &run == &report_.runs.front();
-      if (!first && report_.purpose != Purpose::kCompare) break;
-      const auto& findings = first ? report_.findings : run.diagnosis.findings;
+    for (const auto& [run, findings] : judged_runs(report_)) {
       for (const auto& finding : findings) {
         out_ << fmt::format("- {}: **{} {}** ({}): {}", run.label, finding.rule, finding.name,
                             name_of(finding.severity), escaped(finding.message));
@@ -179,6 +181,8 @@ class Markdown {
 
 }  // namespace
 
-void render_markdown(const Report& report, std::ostream& out) { Markdown(report, out).print(); }
+void render_markdown(const Report& report, const RenderOptions& options, std::ostream& out) {
+  Markdown(report, out).print(options.brief);
+}
 
 }  // namespace ddp_doctor

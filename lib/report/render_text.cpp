@@ -9,6 +9,7 @@
 #include "lib/report/comparison.h"
 #include "lib/report/render.h"
 #include "lib/report/table.h"
+#include "lib/report/verdict.h"
 #include "lib/report/wrap.h"
 
 namespace ddp_doctor {
@@ -23,10 +24,14 @@ std::string shortened(const std::string& text, std::size_t most) {
 
 class TextReport {
  public:
-  TextReport(const Report& report, const TextStyle& style, std::ostream& out)
+  TextReport(const Report& report, const RenderOptions& style, std::ostream& out)
       : report_(report), style_(style), out_(out) {}
 
   void print() {
+    if (style_.brief) {
+      brief();
+      return;
+    }
     title();
     gradient_table();
     drift_table();
@@ -55,6 +60,31 @@ class TextReport {
   static constexpr std::size_t kRowsAtEachEnd = 10;
   static bool hidden(std::size_t row, std::size_t rows) {
     return rows > 2 * kRowsAtEachEnd && row >= kRowsAtEachEnd && row < rows - kRowsAtEachEnd;
+  }
+
+  // What a gate says: what fails it, what could not be decided, and the verdict. Figures that no
+  // two runs share (times, costs, which stand in advice too) are left to the whole report.
+  void brief() {
+    std::vector<FindingParameter> advice;
+    bool silent = true;
+    for (const auto& [run, findings] : judged_runs(report_)) {
+      for (const auto& finding : findings) {
+        if (finding.severity == Severity::kAdvice) {
+          advice.push_back({finding.rule + " " + finding.name, {}});
+          continue;
+        }
+        silent = false;
+        print_finding(finding, 0);
+        wrapped("Do: " + finding.prescription.text, 2);
+        if (!finding.consequences.empty()) out_ << "  which leads to\n";
+        for (const auto& consequence : finding.consequences) print_finding(consequence, 4);
+      }
+      if (run.health() == Health::kInconclusive) {
+        for (const auto& note : run.notes) wrapped("note: " + note, 0);
+      }
+    }
+    if (!silent && !advice.empty()) wrapped("advice: " + list_of(advice, 20), 0);
+    closing();
   }
 
   // ---- sections
@@ -272,6 +302,8 @@ class TextReport {
       if (!finding.consequences.empty()) out_ << "  which leads to\n";
       for (const auto& consequence : finding.consequences) print_finding(consequence, 4);
     }
+    for (const auto& [finding, suppression, reason] : report_.suppressed)
+      wrapped(fmt::format("suppressed: {} {}: {}", finding.rule, finding.name, reason), 0);
     std::vector<std::pair<std::string, std::string>> by_reason;  // reason, rules
     for (const auto& skipped : report_.runs.front().diagnosis.not_checked) {
       const auto known = std::find_if(by_reason.begin(), by_reason.end(),
@@ -286,30 +318,12 @@ class TextReport {
       wrapped(fmt::format("not checked: {}: {}", rules, reason), 0);
   }
 
-  std::string verdict_reason(Health health) const {
-    const auto& run = report_.runs.front();
-    if (health == Health::kSick) {
-      const auto& first = report_.findings.front();
-      const std::size_t more = report_.findings.size() - 1;
-      return fmt::format("{} {}{}", first.rule, first.name,
-                         more > 0 ? fmt::format(" and {} more", more) : "");
-    }
-    if (health == Health::kInconclusive) {
-      if (run.completed && run.steps_table.empty() && !run.notes.empty())
-        return "nothing could be examined, see the notes";
-      if (run.completed || run.steps_table.empty()) return "no step was completed by every rank";
-      return fmt::format("the run was stopped in step {}, before its end", run.outcome_step);
-    }
-    if (report_.world_size == 1) return "one rank, nothing to compare across ranks";
-    return fmt::format("{} x {}{}", count_of(static_cast<std::size_t>(report_.world_size), "rank"),
-                       count_of(run.steps_table.size(), "step"),
-                       report_.bit_identical() ? ", replicas bit-identical" : "");
-  }
-
   void closing() {
     const auto& run = report_.runs.front();
-    out_ << '\n';
-    if (run.probe_ms) {
+    for (const auto& given : report_.unused_suppressions)
+      out_ << "suppression met nothing, remove it: " << given << '\n';
+    if (!style_.brief) out_ << '\n';
+    if (run.probe_ms && !style_.brief) {
       wrapped(fmt::format("The examination itself cost {:.3f} ms per step (digests and record), "
                           "left out of the times above.",
                           *run.probe_ms),
@@ -317,11 +331,7 @@ class TextReport {
     }
     if (report_.purpose == Purpose::kCompare) {
       wrapped("Difference: " + report_.difference, 0);
-      std::string verdicts;
-      for (const auto& run : report_.runs)
-        verdicts +=
-            fmt::format("{}{}: {}", verdicts.empty() ? "" : "; ", run.label, name_of(run.health()));
-      out_ << "Verdict: " << verdicts << '\n';
+      out_ << "Verdict: " << verdict_of(report_) << '\n';
       return;
     }
     for (std::size_t i = 1; report_.purpose == Purpose::kFix && i < report_.runs.size(); ++i) {
@@ -334,19 +344,18 @@ class TextReport {
     const char* color = health == Health::kHealthy ? "1;32"
                         : health == Health::kSick  ? "1;31"
                                                    : "1;33";
-    out_ << paint(color, fmt::format("Verdict: {}: {}", name_of(health), verdict_reason(health)))
-         << '\n';
+    out_ << paint(color, "Verdict: " + verdict_of(report_)) << '\n';
   }
 
   const Report& report_;
-  const TextStyle& style_;
+  const RenderOptions& style_;
   std::ostream& out_;
 };
 
 }  // namespace
 
-void render_text(const Report& report, const TextStyle& style, std::ostream& out) {
-  TextReport(report, style, out).print();
+void render_text(const Report& report, const RenderOptions& options, std::ostream& out) {
+  TextReport(report, options, out).print();
 }
 
 }  // namespace ddp_doctor

@@ -266,8 +266,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   read_strategy(timeline, report);
   report.wrap_place = where(timeline, "wrap");
   report.step_place = where(timeline, "step");
-  if (timeline.run.purpose == Purpose::kCompare)
-    report.fingerprint = std::make_shared<Fingerprint>(timeline);
+  report.fingerprint = std::make_shared<Fingerprint>(timeline);
   return report;
 }
 

@@ -66,7 +66,7 @@ struct RunReport {
   std::vector<std::string> unapplied;              // and what it could not do, and why
   std::optional<Where> wrap_place;                 // the user's lines: where the wrapper is made,
   std::optional<Where> step_place;                 // and where the optimizer steps
-  std::shared_ptr<const Fingerprint> fingerprint;  // of a run that others are compared with
+  std::shared_ptr<const Fingerprint> fingerprint;  // by which it is compared with other runs
   std::optional<double> probe_ms;  // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;
   std::vector<DdpField> ddp;
@@ -86,6 +86,13 @@ struct RunReport {
   std::int64_t steps_seen() const;
 };
 
+// A finding that the user has declared to be expected, and why.
+struct Suppressed {
+  Finding finding;
+  std::string suppression;  // as it was given
+  std::string reason;
+};
+
 // Whether two runs computed the same, bit for bit.
 struct Equality {
   int a = 0;
@@ -98,8 +105,10 @@ struct Report {
   std::string tool_version;
   std::string program;
   int world_size = 1;
-  std::vector<RunReport> runs;       // the first one is examined, the others stand beside it
-  std::vector<Finding> findings;     // of the examined run, with proofs from the others
+  std::vector<RunReport> runs;         // the first one is examined, the others stand beside it
+  std::vector<Finding> findings;       // of the examined run, with proofs from the others
+  std::vector<Suppressed> suppressed;  // of what else was found
+  std::vector<std::string> unused_suppressions;  // that met nothing, though they could have
   std::vector<Equality> equalities;  // of each run with the first, where they are compared
   std::string difference;            // in one sentence, where they are compared
 

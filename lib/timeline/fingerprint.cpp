@@ -12,7 +12,7 @@ Fingerprint::Fingerprint(const Timeline& timeline) {
     auto& seen_in_step = steps_[step.number];
     for (const auto& tensor : timeline.tensors) {
       if (tensor.kind != "parameter") continue;
-      Seen seen{ByRank(ranks), ByRank(ranks)};
+      Seen seen{ByRank(ranks), ByRank(ranks), std::vector<std::optional<bool>>(ranks)};
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         const auto look = [&](Stage stage, ByRank& into) {
           const auto* found = step.find(static_cast<int>(rank), tensor.id, stage);
@@ -20,6 +20,8 @@ Fingerprint::Fingerprint(const Timeline& timeline) {
         };
         look(Stage::kGradient, seen.gradient);
         look(Stage::kWeight, seen.weight);
+        if (const auto* usage = step.usage(static_cast<int>(rank), tensor.id))
+          seen.used[rank] = usage->used;
       }
       seen_in_step.emplace(tensor.name, std::move(seen));
     }

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/timeline/timeline.h"
@@ -17,7 +18,20 @@ class Fingerprint {
  public:
   using Bits = std::array<std::uint8_t, 16>;
 
+  // By rank: the bits of what it had, and whether it took part in the loss; nothing where that was
+  // not seen.
+  using ByRank = std::vector<std::optional<Bits>>;
+  struct Seen {
+    ByRank gradient, weight;
+    std::vector<std::optional<bool>> used;
+  };
+  // By step (0: before the first), then by the parameter's name.
+  using Steps = std::map<std::int64_t, std::map<std::string, Seen>>;
+
   explicit Fingerprint(const Timeline& timeline);
+  explicit Fingerprint(Steps steps) : steps_(std::move(steps)) {}
+
+  const Steps& steps() const { return steps_; }
 
   struct Place {
     std::int64_t step = 0;
@@ -34,12 +48,7 @@ class Fingerprint {
   static Comparison compare(const Fingerprint& a, const Fingerprint& b);
 
  private:
-  // By rank: the bits of what it had; nothing where that was not seen.
-  using ByRank = std::vector<std::optional<Bits>>;
-  struct Seen {
-    ByRank gradient, weight;
-  };
-  std::map<std::int64_t, std::map<std::string, Seen>> steps_;
+  Steps steps_;
 };
 
 }  // namespace ddp_doctor

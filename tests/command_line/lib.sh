@@ -19,11 +19,12 @@ fail() {
 }
 
 # doctor EXIT-CODE ARGS...: runs the tool, keeps $work/out and $work/err, insists on the exit code and on nothing left.
+# `deadline` is in seconds.
 doctor() {
   local want=$1 got=0
   shift
   last="ddp-doctor $*"
-  timeout 120 "$DDP_DOCTOR" "$@" >"$work/out" 2>"$work/err" || got=$?
+  timeout "${deadline:-120}" "$DDP_DOCTOR" "$@" >"$work/out" 2>"$work/err" || got=$?
   [ "$got" = "$want" ] || fail "$last: exit code $got, not $want"
   nothing_left
 }

@@ -100,7 +100,7 @@ TEST(Comparison, SaysOutcomesAndWhereRunsPart) {
   render_text(report, {}, text);
   EXPECT_THAT(text.str(), testing::EndsWith("Verdict: bug.py: sick; fixed.py: healthy\n"));
   std::ostringstream markdown;
-  render_markdown(report, markdown);
+  render_markdown(report, {}, markdown);
   EXPECT_THAT(markdown.str(), HasSubstr("| step | bug.py r0 | bug.py r1 | synced | fixed.py r0 |"));
 }
 

@@ -51,7 +51,7 @@ std::string text_of(const Report& report) {
 
 nlohmann::json json_of(const Report& report) {
   std::ostringstream out;
-  render_json(report, out);
+  render_json(report, {}, out);
   return nlohmann::json::parse(out.str());
 }
 

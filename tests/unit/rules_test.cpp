@@ -59,7 +59,10 @@ TEST(Rules, FindNothingInAHealthyRun) {
       diagnose(RunBuilder(2, {"a", "b"}, 5).wrapper({{"find_unused_parameters", "0"}}).build());
   EXPECT_THAT(diagnosis.findings, IsEmpty());
   EXPECT_THAT(diagnosis.not_checked, IsEmpty());
-  EXPECT_THAT(diagnosis.checked, SizeIs(all_rules().size()));
+  const auto rules = all_rules();
+  EXPECT_THAT(diagnosis.checked,
+              SizeIs(std::count_if(rules.begin(), rules.end(),
+                                   [](const Rule& rule) { return rule.check != nullptr; })));
 }
 
 TEST(Rules, SayWhatOneRankCannotShow) {

@@ -8,10 +8,12 @@
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "lib/report/explanations.h"
+#include "lib/report/mentioned.h"
 #include "lib/version.h"
 #include "tool/command.h"
 #include "tool/output.h"
 #include "tool/rule_pages.h"
+#include "tool/subject.h"
 
 namespace ddp_doctor {
 namespace {
@@ -64,7 +66,27 @@ std::string nothing_known(const ExplainedLog& log) {
       log.lines, log.last_error, program);
 }
 
-int explain_input(const std::string& format, Streams streams) {
+struct Options {
+  std::string what;
+  std::string format = "text";
+  Subject subject;  // a program in which parameters are looked up
+};
+
+std::optional<MentionedParameters> look_up(const CLI::App& app, const Options& options,
+                                           const ExplainedLog& log, const Call& call) {
+  if (options.subject.program.empty()) return {};
+  std::optional<MentionedParameters> mentioned;
+  const int code =
+      examine_subject(app, options.subject, {.pass_on = false}, call, [&](const Report& report) {
+        mentioned = mentioned_in(log, report.runs.front());
+        return exit_code::kHealthy;
+      });
+  if (code == exit_code::kInterrupted) throw Interrupted("interrupted");
+  return mentioned;
+}
+
+int explain_input(const CLI::App& app, const Options& options, const Call& call) {
+  const Streams streams = call.streams;
   if (&streams.in == &std::cin && isatty(STDIN_FILENO) == 1)
     streams.err << "Paste the error or the log, then press Ctrl-D on a line of its own.\n";
   const std::string text{std::istreambuf_iterator<char>(streams.in), {}};
@@ -73,22 +95,21 @@ int explain_input(const std::string& format, Streams streams) {
         "nothing came from standard input; paste or pipe the error text in, as in `ddp-doctor "
         "explain - < train.log`");
   const ExplainedLog log = explain_log(text);
-  if (format == "json") render_json(log, kVersion, streams.out);
+  const bool json = options.format == "json";
+  const auto mentioned = log.explanations.empty() ? std::nullopt : look_up(app, options, log, call);
+  if (json) render_json(log, kVersion, mentioned ? &*mentioned : nullptr, streams.out);
   if (log.explanations.empty()) {
     streams.err << "ddp-doctor: " << nothing_known(log) << ".\n";
     return exit_code::kInconclusive;
   }
-  if (format != "json") render_text(log, streams.out);
+  if (!json) render_text(log, streams.out);
+  if (!json && mentioned) render_text(*mentioned, streams.out);
   return exit_code::kHealthy;
 }
 
 }  // namespace
 
 Action setup_explain(CLI::App& app) {
-  struct Options {
-    std::string what;
-    std::string format = "text";
-  };
   auto options = std::make_shared<Options>();
   app.add_option("rule", options->what,
                  "A rule's code (DDP101) or name (wrapper-bypassed); or - for an error text or "
@@ -98,9 +119,15 @@ Action setup_explain(CLI::App& app) {
   app.add_option("--format", options->format, "What stdout gets")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+  options->subject.strategies = {"ddp"};
+  app.add_option("--program", options->subject.program,
+                 "With -: run this program too, and name its parameters that the text speaks of; "
+                 "its own arguments after --")
+      ->type_name("PROGRAM");
+  add_patient_flags(app, options->subject.patient);
   add_environment_defaults(app);
-  return [options](const Call& call) {
-    return options->what == "-" ? explain_input(options->format, call.streams)
+  return [options, &app](const Call& call) {
+    return options->what == "-" ? explain_input(app, *options, call)
                                 : explain_rule(options->what, options->format, call.streams);
   };
 }

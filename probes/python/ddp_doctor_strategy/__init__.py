@@ -6,6 +6,7 @@
     allreduce-flat, allreduce-each           gradients: averaged over all ranks before each optimizer.step
     broadcast-init                           broadcasts: rank 0's weights and buffers for all, before the first forward that trains
     broadcast-buffers                        broadcasts: rank 0's buffers for all, before each forward that trains
+    freeze=NAME,NAME                         freezing: these modules and parameters do not train (for `bisect --model`)
 
 Each says in the record what it did (`applied`), once, or what it could not do (`cannot`).
 """
@@ -21,11 +22,13 @@ def wanted():
 
 def install(torch):
     """After the probe's patches: what is done here comes before what the probe looks at."""
-    from . import broadcasts, gradients, wrapper
+    from . import broadcasts, freezing, gradients, wrapper
 
     for name in wanted():
         if name.startswith("ddp"):
             wrapper.install(torch, name)
+        elif name.startswith("freeze="):
+            freezing.install(torch, name)
         elif name.startswith("allreduce"):
             gradients.install(torch, name)
         else:

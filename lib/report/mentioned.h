@@ -1,0 +1,37 @@
+// Parameters that a pasted error speaks of, by index or name, found again in a program of the
+// user's.
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "lib/explain/explanation.h"
+#include "lib/report/report.h"
+
+namespace ddp_doctor {
+
+struct MentionedParameter {
+  std::optional<int> index;             // as PyTorch's errors count
+  std::string name;                     // as the log or the program has it
+  std::optional<TensorInfo> parameter;  // nothing: the program has no such
+  std::vector<int> unused_on;           // ranks of the program's run
+  std::size_t unused_in = 0;            // steps of it
+};
+
+struct MentionedParameters {
+  std::string program;
+  int world_size = 1;
+  std::size_t steps = 0;      // that were examined
+  std::size_t trainable = 0;  // parameters of the wrapper
+  std::vector<MentionedParameter> parameters;
+};
+
+// Each once, by index, then by name.
+MentionedParameters mentioned_in(const ExplainedLog& log, const RunReport& run);
+
+void render_text(const MentionedParameters& mentioned, std::ostream& out);
+nlohmann::ordered_json as_json(const MentionedParameters& mentioned);
+
+}  // namespace ddp_doctor

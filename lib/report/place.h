@@ -1,0 +1,27 @@
+// Where a finding stands in the user's repository, and by what it is known again in the next run.
+#pragma once
+
+#include <string>
+
+#include "lib/report/render.h"
+
+namespace ddp_doctor {
+
+struct SourcePlace {
+  std::string file;  // from the root of the repository, with "/"
+  int line = 1;
+};
+
+// A file of the record as seen from the repository's root; absolute if it lies outside of it.
+std::string file_in_repository(const std::string& file, const RenderOptions& options);
+
+// The finding's own place; the program's first line where it has none, since servers drop what has
+// no place.
+SourcePlace place_of(const Finding& finding, const RunReport& run, const RenderOptions& options);
+
+// 32 hexadecimal digits from rule, file and parameters: neither lines nor figures, so that it stays
+// while code above it changes.
+std::string fingerprint_of(const Finding& finding, const RunReport& run,
+                           const RenderOptions& options);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,50 @@
+#include <fmt/format.h>
+
+#include "lib/diagnose/facts.h"
+#include "lib/report/place.h"
+#include "lib/report/verdict.h"
+
+namespace ddp_doctor {
+namespace {
+
+// GitHub shows 10 of each kind; the last one is for the count of the rest.
+constexpr std::size_t kShown = 9;
+
+std::string replaced(std::string text, std::string_view letters) {
+  std::string out;
+  for (const char letter : text) {
+    if (letters.find(letter) != std::string_view::npos) {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(letter));
+    } else {
+      out += letter;
+    }
+  }
+  return out;
+}
+std::string as_message(const std::string& text) { return replaced(text, "%\r\n"); }
+std::string as_property(const std::string& text) { return replaced(text, "%\r\n:,"); }
+
+}  // namespace
+
+void render_github(const Report& report, const RenderOptions& options, std::ostream& out) {
+  for (const Severity severity : {Severity::kError, Severity::kWarning, Severity::kAdvice}) {
+    const char* kind = severity == Severity::kAdvice ? "notice" : name_of(severity);
+    std::size_t seen = 0;
+    for (const auto& [run, findings] : judged_runs(report)) {
+      for (const auto& finding : findings) {
+        if (finding.severity != severity || ++seen > kShown) continue;
+        const auto place = place_of(finding, run, options);
+        out << fmt::format(
+            "::{} file={},line={},title={}::{}\n", kind, as_property(place.file), place.line,
+            as_property(fmt::format("{} {}", finding.rule, finding.name)),
+            as_message(message_with_consequences(finding) + "\nDo: " + finding.prescription.text));
+      }
+    }
+    if (seen > kShown)
+      out << fmt::format("::{} title=ddp-doctor::{} not shown here; the whole report has them\n",
+                         kind, count_of(seen - kShown, std::string("more ") + kind));
+  }
+  out << "Verdict: " << verdict_of(report) << '\n';
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,26 @@
+// What every format says of a report as a whole.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/report/report.h"
+
+namespace ddp_doctor {
+
+// A run whose findings count, and these findings.
+struct Judged {
+  const RunReport& run;
+  const std::vector<Finding>& findings;
+};
+// The examined run; where runs are compared, each of them.
+std::vector<Judged> judged_runs(const Report& report);
+
+// "sick: DDP201 unused-parameters and 1 more"; where runs are compared, "a.py: sick; b.py:
+// healthy".
+std::string verdict_of(const Report& report);
+
+// "Weights differ ...; which leads to DDP301 weights-drift". On one line.
+std::string message_with_consequences(const Finding& finding);
+
+}  // namespace ddp_doctor

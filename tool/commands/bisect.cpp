@@ -1,0 +1,235 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "lib/error.h"
+#include "lib/report/bisected.h"
+#include "tool/bisection.h"
+#include "tool/command.h"
+#include "tool/gate.h"
+#include "tool/git.h"
+#include "tool/interrupt.h"
+#include "tool/model_bisection.h"
+#include "tool/output.h"
+#include "tool/subject.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using Outcome = JudgedCommit::Outcome;
+
+struct BisectOptions {
+  Subject subject;
+  GateOptions gate;
+  OutputOptions output;
+  std::string good, bad;
+  bool model = false;
+  bool verbose = false;
+};
+
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const fs::path& folder) : before_(fs::current_path()) {
+    fs::current_path(folder);
+  }
+  ~WorkingFolder() {
+    std::error_code ignored;
+    fs::current_path(before_, ignored);
+  }
+  WorkingFolder(const WorkingFolder&) = delete;
+  WorkingFolder& operator=(const WorkingFolder&) = delete;
+
+ private:
+  const fs::path before_;
+};
+
+// Python finds the modules of the commit, not those of the user's checkout, and keeps no compiled
+// ones: two commits within a second may have files of one size and time.
+void prepare_python(const Bisection& bisection) {
+  setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+  const char* given = std::getenv("PYTHONPATH");
+  if (given == nullptr) return;
+  std::string moved;
+  std::istringstream in(given);
+  for (std::string entry; std::getline(in, entry, ':');) {
+    const auto inside = fs::path(entry).lexically_relative(bisection.repository());
+    const bool ours = fs::path(entry).is_absolute() && !inside.empty() && *inside.begin() != "..";
+    moved += (moved.empty() ? "" : ":") + (ours ? (bisection.worktree() / inside).string() : entry);
+  }
+  setenv("PYTHONPATH", moved.c_str(), 1);
+}
+
+// "-- train.py --lr 1" names a program, "-- torchrun train.py" is a command.
+void take_program(Subject& subject, Call& call) {
+  if (!call.words || call.words->empty() || !subject.program.empty()) return;
+  const fs::path first = call.words->front();
+  if (first.extension() != ".py" && first.extension() != ".pt") return;
+  subject.program = first;
+  call.words->erase(call.words->begin());
+}
+
+JudgedCommit judge(const CLI::App& app, const BisectOptions& options, const Call& call,
+                   Bisection& bisection, const std::string& commit) {
+  JudgedCommit judged{.commit = commit,
+                      .title = git(bisection.repository(), {"log", "-1", "--format=%s", commit})};
+  try {
+    const WorkingFolder there(bisection.check_out(commit));
+    const Examining how{.pass_on = options.verbose};
+    const int code = examine_subject(app, options.subject, how, call, [&](Report report) {
+      const auto rendering = rendering_of(options.output, call.streams);
+      apply_gate(report, options.gate, rendering, call.streams.err);
+      keep_selected(report, options.output);
+      judged.findings = report.findings;
+      const int code = exit_code_of(report, options.output);
+      if (code == exit_code::kInconclusive) judged.reason = report.runs.front().outcome;
+      return code;
+    });
+    if (code == exit_code::kInterrupted) throw Interrupted("interrupted");
+    judged.outcome = code == exit_code::kHealthy ? Outcome::kGood
+                     : code == exit_code::kSick  ? Outcome::kBad
+                                                 : Outcome::kSkipped;
+  } catch (const Error& error) {
+    judged.reason = error.what();
+  }
+  judged.reason = judged.reason.substr(0, judged.reason.find('\n'));
+  return judged;
+}
+
+// What decides is the flags' doing; what a commit's run shows beyond that is no news.
+void keep_what_fails(JudgedCommit& judged, const RenderOptions& rendering) {
+  std::erase_if(judged.findings, [&](const Finding& finding) {
+    return !rendering.fail_on || finding.severity < *rendering.fail_on;
+  });
+}
+
+int bisect(const CLI::App& app, BisectOptions& options, Call call) {
+  check_gate(options.gate);
+  if (options.gate.update_baseline)
+    throw Error("--update-baseline has no place in a bisection; leave it away");
+  if (options.gate.baseline) options.gate.baseline = fs::absolute(*options.gate.baseline);
+  take_program(options.subject, call);
+  const InterruptGuard interrupt;
+  Bisection bisection(options.good, options.bad);
+  if (options.subject.program.is_absolute())
+    throw Error(
+        fmt::format("{}: would be the same file for every commit; name it relative to this "
+                    "folder",
+                    options.subject.program.string()));
+  prepare_python(bisection);
+  const auto rendering = rendering_of(options.output, call.streams);
+  Bisected bisected{.commits = bisection.commits()};
+  const auto examine = [&](const std::string& commit) {
+    JudgedCommit judged = judge(app, options, call, bisection, commit);
+    keep_what_fails(judged, rendering);
+    if (interrupt.requested())
+      throw Interrupted("interrupted; the worktree of the bisection is removed");
+    call.streams.err << fmt::format("{} {} \"{}\": {}\n", bisected.examined.size() + 1,
+                                    commit.substr(0, 10), judged.title, describe(judged))
+                     << std::flush;
+    bisected.examined.push_back(judged);
+    return judged.outcome;
+  };
+  while (const auto commit = bisection.next()) {
+    switch (examine(*commit)) {
+      case Outcome::kGood:
+        bisection.good(*commit);
+        break;
+      case Outcome::kBad:
+        bisection.bad(*commit);
+        break;
+      case Outcome::kSkipped:
+        bisection.skip(*commit);
+        break;
+    }
+  }
+  bisected.first_bad = bisection.first_bad();
+  bisected.suspects = bisection.left();
+  // Nobody has seen yet that the bad end is bad, if it is the first that is.
+  if (bisected.find(bisected.first_bad) == nullptr &&
+      examine(bisected.first_bad) == Outcome::kGood) {
+    throw Error(
+        fmt::format("{} is not bad: none of what was asked for was found there; look at "
+                    "--select and --fail-on, or at the program's arguments",
+                    options.bad));
+  }
+  const auto& repository = bisection.repository();
+  bisected.parent = git(repository, {"rev-parse", bisected.first_bad + "^"});
+  bisected.description =
+      git(repository,
+          {"show", "--stat", "--no-color",
+           "--format=commit %H%nAuthor: %an <%ae>%nDate: %ad%n%n    %s%n", bisected.first_bad});
+  if (options.output.format == "json") {
+    render_json(bisected, call.streams.out);
+  } else {
+    render_text(bisected, call.streams.out);
+  }
+  return bisected.suspects.empty() ? exit_code::kHealthy : exit_code::kInconclusive;
+}
+
+int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
+  take_program(options.subject, call);
+  if (options.subject.program.extension() == ".pt")
+    throw Error(
+        fmt::format("{0}: modules of a TorchScript program cannot be frozen; `ddp-doctor run "
+                    "{0}` names its unused parameters",
+                    options.subject.program.string()));
+  const Examining how{.pass_on = options.verbose};
+  const ModelBisected bisected = bisect_model([&](const std::vector<std::string>& frozen) {
+    Subject subject = options.subject;
+    if (!frozen.empty())
+      subject.patient.program.strategy = fmt::format("freeze={}", fmt::join(frozen, ","));
+    std::optional<RunReport> run;
+    const int code = examine_subject(app, subject, how, call, [&](const Report& report) {
+      run = report.runs.front();
+      return exit_code::kHealthy;
+    });
+    if (!run || code == exit_code::kInterrupted) throw Interrupted("interrupted");
+    call.streams.err << fmt::format("{}: {}\n",
+                                    frozen.empty() ? "as it is" : subject.patient.program.strategy,
+                                    run->outcome)
+                     << std::flush;
+    return *run;
+  });
+  if (options.output.format == "json") {
+    render_json(bisected, call.streams.out);
+  } else {
+    render_text(bisected, call.streams.out);
+  }
+  return bisected.unused && !bisected.smallest ? exit_code::kInconclusive : exit_code::kHealthy;
+}
+
+}  // namespace
+
+Action setup_bisect(CLI::App& app) {
+  auto options = std::make_shared<BisectOptions>();
+  options->subject.strategies = {"ddp"};
+  options->subject.patient.every = 1;
+  app.add_option("--good", options->good, "A commit at which nothing was found yet")
+      ->type_name("REV");
+  app.add_option("--bad", options->bad, "A later one at which it is")
+      ->type_name("REV")
+      ->capture_default_str();
+  app.add_flag("--model", options->model,
+               "Not the commit but the modules that explain unused parameters: runs PROGRAM with "
+               "ever fewer of them frozen. This does change what is trained");
+  add_subject_flags(app, options->subject);
+  add_gate_flags(app, options->gate);
+  app.add_flag("-v,--verbose", options->verbose, "Pass on what the program writes");
+  add_output_flags(app, options->output);
+  app.get_option("--format")->check(CLI::IsMember({"text", "json"}));
+  add_environment_defaults(app);
+  return [options, &app](const Call& call) {
+    if (options->model) return bisect_modules(app, *options, call);
+    if (options->good.empty()) throw CLI::RequiredError("--good");
+    if (options->bad.empty()) options->bad = "HEAD";
+    let_selected_decide(app, options->output);
+    return bisect(app, *options, call);
+  };
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include "lib/report/suppression.h"
+#include "tool/command.h"
+#include "tool/gate.h"
+#include "tool/output.h"
+#include "tool/subject.h"
+
+namespace ddp_doctor {
+namespace {
+
+struct CheckOptions {
+  Subject subject;
+  GateOptions gate;
+  OutputOptions output;
+  bool verbose = false;
+  bool bisect = false;
+  bool print_suppressions = false;
+};
+
+// To be pasted into ddp-doctor.toml, as strings of its list `suppress`.
+int print_suppressions(Report report, const OutputOptions& output, Streams streams) {
+  keep_selected(report, output);
+  const auto rendering = rendering_of(output, streams);
+  for (const auto& finding : report.findings) {
+    if (!rendering.fail_on || finding.severity < *rendering.fail_on) continue;
+    for (const auto& text : suppressions_of(finding, report.runs.front(), rendering))
+      streams.out << fmt::format("\"{} say why: {}\",\n", text, finding.name);
+  }
+  return exit_code_of(report, output);
+}
+
+int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
+  check_gate(options.gate);
+  const Examining how{.pass_on = options.verbose};
+  return examine_subject(app, options.subject, how, call, [&](Report report) {
+    apply_gate(report, options.gate, rendering_of(options.output, call.streams), call.streams.err);
+    if (options.print_suppressions)
+      return print_suppressions(std::move(report), options.output, call.streams);
+    return deliver(std::move(report), options.output, call.streams);
+  });
+}
+
+}  // namespace
+
+Action setup_check(CLI::App& app) {
+  auto options = std::make_shared<CheckOptions>();
+  options->subject.strategies = {"ddp"};
+  options->subject.patient.every = 1;
+  options->output.brief = true;
+  add_subject_flags(app, options->subject);
+  add_gate_flags(app, options->gate);
+  app.add_flag("--print-suppression", options->print_suppressions,
+               "Print what would suppress the findings, for ddp-doctor.toml, instead of them");
+  app.add_flag("--bisect", options->bisect,
+               "Exit codes for `git bisect run`: 0 good, 1 bad, 125 where nothing can be said");
+  app.add_flag("-v,--verbose", options->verbose, "Pass on what the program writes");
+  add_output_flags(app, options->output);
+  add_environment_defaults(app);
+  return [options, &app](const Call& call) {
+    if (!options->bisect) return check(app, *options, call);
+    let_selected_decide(app, options->output);
+    try {
+      return exit_code::for_bisect(check(app, *options, call));
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const std::exception& error) {
+      call.streams.err << "ddp-doctor: cannot tell: " << error.what() << '\n';
+      return exit_code::kCannotTell;
+    }
+  };
+}
+
+}  // namespace ddp_doctor

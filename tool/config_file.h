@@ -1,0 +1,14 @@
+// ddp-doctor.toml: defaults for the flags of each command, in a table of its name.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+namespace ddp_doctor {
+
+// For CLI::App::config_formatter. CLI11 knows the flags, toml++ the language: CLI11's own reader
+// takes neither comments at the end of a line nor lists that begin on a line of their own. Throws
+// Error where the file is no TOML, or holds what is no value of a flag.
+std::shared_ptr<CLI::Config> toml_reader();
+
+}  // namespace ddp_doctor

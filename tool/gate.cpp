@@ -1,0 +1,99 @@
+#include "tool/gate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/diagnose/baseline_rules.h"
+#include "lib/error.h"
+#include "lib/report/baseline.h"
+#include "lib/report/suppression.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Findings that say no more than that replicas part go where the exact difference is known at every
+// step and within the bound. A cause that was found stays, however little it moved so far.
+void tolerate_drift(Report& report, double bound) {
+  auto& run = report.runs.front();
+  double most = 0.0;
+  for (const auto& row : run.steps_table) {
+    if (!row.weights_differ) continue;
+    if (!row.drift || !(*row.drift <= bound)) return;  // unknown, not a number, or too far
+    most = std::max(most, *row.drift);
+  }
+  bool tolerated = false;
+  select_findings(report, [&](const Finding& finding) {
+    const bool only_parts =
+        finding.rule == kGradientsOutOfSync.code || finding.rule == kWeightsDrift.code;
+    tolerated = tolerated || only_parts;
+    return !only_parts;
+  });
+  if (tolerated)
+    run.notes.push_back(fmt::format(
+        "weights differ by at most {:.17g}, which --max-drift {:.17g} allows", most, bound));
+}
+
+bool fails(const Report& report, const std::optional<Severity>& fail_on) {
+  return fail_on && std::any_of(report.findings.begin(), report.findings.end(),
+                                [&](const auto& finding) { return finding.severity >= *fail_on; });
+}
+
+void judge_by_baseline(Report& report, const GateOptions& options) {
+  auto& run = report.runs.front();
+  for (auto& finding : Baseline::load(*options.baseline).differences(run))
+    report.findings.push_back(std::move(finding));
+  select_findings(report, [](const Finding&) { return true; });  // in the order of severity again
+  for (const Rule* rule : {&kNumericsChanged, &kGraphChanged})
+    run.diagnosis.checked.emplace_back(rule->code);
+}
+
+void update_baseline(const Report& report, const GateOptions& options,
+                     const RenderOptions& rendering, std::ostream& messages) {
+  if (report.health() == Health::kInconclusive || fails(report, rendering.fail_on)) {
+    messages << fmt::format("ddp-doctor: {} was not updated: the run is not healthy\n",
+                            options.baseline->string());
+    return;
+  }
+  Baseline::of(report.runs.front()).save(*options.baseline);
+  messages << fmt::format("ddp-doctor: {} is the baseline now; commit it\n",
+                          options.baseline->string());
+}
+
+}  // namespace
+
+void add_gate_flags(CLI::App& app, GateOptions& options) {
+  app.add_option("--max-drift", options.max_drift,
+                 "Largest |W_i - W_j| that passes where no cause is found; 0: every bit must agree")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--suppress", options.suppressions,
+                 "A finding that is expected, and why: \"CODE:PARAMETERS:PLACE reason\", with "
+                 "patterns as in the shell; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+  app.add_option("--baseline", options.baseline,
+                 "What was computed before, step by step: fails where bits or used parameters part")
+      ->type_name("FILE");
+  app.add_flag("--update-baseline", options.update_baseline,
+               "Write --baseline anew from this run, if it is healthy");
+}
+
+void check_gate(const GateOptions& options) {
+  for (const auto& text : options.suppressions) Suppression{text};
+  if (options.update_baseline && !options.baseline)
+    throw Error("--update-baseline writes the file of --baseline; name one");
+  if (options.baseline && !options.update_baseline) Baseline::load(*options.baseline);
+}
+
+void apply_gate(Report& report, const GateOptions& options, const RenderOptions& rendering,
+                std::ostream& messages) {
+  if (options.max_drift > 0.0) tolerate_drift(report, options.max_drift);
+  if (options.baseline && !options.update_baseline) judge_by_baseline(report, options);
+  std::vector<Suppression> suppressions;
+  for (const auto& text : options.suppressions) suppressions.emplace_back(text);
+  suppress(report, suppressions, rendering);
+  if (options.update_baseline) update_baseline(report, options, rendering, messages);
+}
+
+}  // namespace ddp_doctor

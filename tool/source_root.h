@@ -1,0 +1,15 @@
+// Where the user's repository begins: what a server calls src/train.py lies below it.
+#pragma once
+
+#include <filesystem>
+
+namespace ddp_doctor {
+
+struct SourceRoot {
+  std::filesystem::path root;  // the nearest folder upwards that holds .git; without one, `folder`
+  std::filesystem::path folder;  // the working folder
+};
+
+SourceRoot source_root();
+
+}  // namespace ddp_doctor

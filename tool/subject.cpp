@@ -1,0 +1,145 @@
+#include "tool/subject.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <string_view>
+
+#include "lib/error.h"
+#include "lib/record/worker.h"
+#include "tool/examination.h"
+#include "tool/job_rank.h"
+#include "tool/program_file.h"
+
+namespace ddp_doctor {
+namespace {
+
+// "all", or names of strategies, each once.
+std::vector<std::string> expand(const std::vector<std::string>& given) {
+  std::vector<std::string> strategies;
+  const auto add = [&](std::string_view name) {
+    if (std::find(strategies.begin(), strategies.end(), name) == strategies.end())
+      strategies.emplace_back(name);
+  };
+  for (const auto& name : given) {
+    if (name != "all") {
+      add(name);
+    } else {
+      for (const auto strategy : kScriptStrategies) add(strategy);
+    }
+  }
+  return strategies;
+}
+
+std::string known_strategy(const std::string& name) {
+  const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
+                     std::end(kScriptStrategies);
+  if (known || name == "all") return {};
+  return fmt::format("{} is not a strategy; there are {} and all", name,
+                     fmt::join(kScriptStrategies, ", "));
+}
+
+// "train.py --epochs 3", where --epochs is the program's.
+void refuse_extras(const CLI::App& app, const std::filesystem::path& program) {
+  const auto extras = app.remaining();
+  if (extras.empty()) return;
+  const std::string words = fmt::format("{}", fmt::join(extras, " "));
+  throw CLI::ExtrasError(
+      program.empty()
+          ? words + ": not known to ddp-doctor"
+          : fmt::format("{0}: not known to ddp-doctor; put the program's own arguments after --: "
+                        "ddp-doctor {1} {2} -- {0}",
+                        words, app.get_name(), program.string()),
+      CLI::ExitCodes::ExtrasError);
+}
+
+Report examine_script(const CLI::App& app, const Subject& subject, const Examining& how,
+                      const std::vector<std::string>& words, const Call& call) {
+  if (!words.empty()) {
+    throw Error(
+        fmt::format("{}: a TorchScript program takes no arguments; leave away what stands after --",
+                    subject.program.string()));
+  }
+  const ExaminationOptions options{subject.out, how.fix ? how.repeats : 0};
+  const Examinee patient = script_patient(app, subject.patient, subject.program);
+  const auto strategies = expand(subject.strategies);
+  if (how.fix) return examine_and_fix(under(patient, strategies.front()), options, call.streams);
+  std::vector<Examinee> examinees;
+  for (const auto& strategy : strategies) examinees.push_back(under(patient, strategy));
+  return examine(examinees, Purpose::kRun, options, call.streams);
+}
+
+int examine_program(const CLI::App& app, const Subject& subject, const Examining& how,
+                    const std::vector<std::string>& words, const Call& call,
+                    const std::function<int(Report)>& deliver) {
+  auto program = program_patient(app, subject.patient, subject.program, words);
+  program.pass_on = how.pass_on;
+  const auto self = own_rank();
+  const bool starts_ranks = was_given(app, "--nproc-per-node");
+  if (self && starts_ranks && std::getenv("TORCHELASTIC_RUN_ID") != nullptr) {
+    throw Error(fmt::format(
+        "this is rank {} of {} that torchrun started; leave --nproc-per-node to torchrun",
+        self->rank, self->world_size));
+  }
+  if (self && !starts_ranks) {
+    if (how.fix) {
+      throw Error(
+          "--fix runs the program several times, which one rank cannot do; give it to a ddp-doctor "
+          "that starts them all: ddp-doctor run --fix -- torchrun ...");
+    }
+    return examine_own_rank(program, *self, subject.out, call.streams, deliver);
+  }
+  const ExaminationOptions options{subject.out, how.fix ? how.repeats : 0};
+  if (how.fix) return deliver(examine_and_fix(program, options, call.streams));
+  return deliver(examine({program}, Purpose::kRun, options, call.streams));
+}
+
+}  // namespace
+
+void add_subject_flags(CLI::App& app, Subject& subject) {
+  app.add_option(
+         "program", subject.program,
+         fmt::format("script.pt or train.py, its own arguments after --. Without a PROGRAM, what "
+                     "stands after -- is a command that starts the ranks itself:\n"
+                     "ddp-doctor {} -- torchrun --nproc-per-node 2 train.py",
+                     app.get_name()))
+      ->type_name("PROGRAM");
+  app.add_option("--arguments", subject.arguments,
+                 "The program's own arguments, for a configuration file; on the command line they "
+                 "stand after --")
+      ->allow_extra_args(false)
+      ->type_name("WORD");
+  add_patient_flags(app, subject.patient);
+  app.add_option(
+         "--strategies", subject.strategies,
+         fmt::format(
+             "Ways to synchronize, comma-separated: the first is examined, the others are run "
+             "beside it.\n"
+             "ddp, ddp-find-unused, ddp-static-graph, bypass, allreduce-each, allreduce-flat, or "
+             "all\n[{}]",
+             fmt::join(subject.strategies, ",")))
+      ->check(known_strategy)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST")
+      ->group(kOnlyScripts);
+  app.add_option("--out", subject.out, "Keep the records in this folder")->type_name("DIR");
+  app.allow_extras();  // CLI11 would list them in no order, and not say what to do
+}
+
+int examine_subject(const CLI::App& app, const Subject& subject, const Examining& how,
+                    const Call& call, const std::function<int(Report)>& deliver) {
+  refuse_extras(app, subject.program);
+  std::vector<std::string> words = subject.arguments;
+  if (call.words) words.insert(words.end(), call.words->begin(), call.words->end());
+  const bool command = subject.program.empty() && call.words && !call.words->empty();
+  if (subject.program.empty() && !command) throw CLI::RequiredError("program");
+  if (!command && kind_of_program(subject.program) == ProgramKind::kTorchScript)
+    return deliver(examine_script(app, subject, how, words, call));
+  return examine_program(app, subject, how, words, call, deliver);
+}
+
+}  // namespace ddp_doctor
