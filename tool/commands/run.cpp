@@ -119,8 +119,9 @@ Action setup_run(CLI::App& app) {
   app.add_option(
          "program", options->program,
          "script.pt or train.py, its own arguments after --. Without a PROGRAM, what stands after "
-         "-- is a command that starts the ranks itself:\n"
-         "ddp-doctor run -- torchrun --nproc-per-node 2 train.py")
+         "-- is a command that starts the ranks itself, or a C++ program with an Examination:\n"
+         "ddp-doctor run -- torchrun --nproc-per-node 2 train.py\n"
+         "ddp-doctor run --nproc-per-node 2 -- ./trainer")
       ->type_name("PROGRAM");
   app.add_flag(
       "--fix", options->fix,
