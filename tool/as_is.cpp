@@ -113,8 +113,9 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
     if (fell(exit)) {
       const std::string words = telling(exit.last_words);
       return fmt::format("{} {} {}{}{}; mend that first: {}", who(exit), how(exit),
-                         probe_is_off() ? "(DDP_DOCTOR=0: it was not examined)"
-                                        : "before torch.distributed was initialised",
+                         probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"
+                         : options.each_rank ? "before its ddp_doctor::Examination began"
+                                             : "before torch.distributed was initialised",
                          words.empty() ? "" : ": ", words,
                          options.pass_on ? "what it wrote stands above"
                                          : "run it without -q to see all that it wrote");
@@ -133,9 +134,8 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
 }
 
 // A script that starts its ranks itself, started as ranks: each of them starts them all.
-std::string why_twice(const Launched& launched, const std::vector<ProcessNote>& notes,
-                      const ProgramOptions& options) {
-  if (launched.command) return {};
+std::string why_twice(const std::vector<ProcessNote>& notes, const ProgramOptions& options) {
+  if (options.is_command()) return {};
   std::set<int> ranks;
   for (const auto& note : notes) {
     if (!note.rank || ranks.insert(*note.rank).second) continue;
@@ -173,7 +173,9 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
     notes.emplace_back(
         "no Python process that imports torch was seen: nothing was examined. The probe comes by "
         "PYTHONPATH, "
-        "which python -I, -E and -S ignore, and containers and other machines do not inherit");
+        "which python -I, -E and -S ignore, and containers and other machines do not inherit. A "
+        "C++ "
+        "program needs a ddp_doctor::Examination (docs/cpp.md)");
   } else if (std::none_of(processes.begin(), processes.end(),
                           [](const auto& process) { return process.distributed; })) {
     notes.emplace_back("no process initialised torch.distributed: nothing to compare");
@@ -272,7 +274,7 @@ void describe_run(RunInfo& run, const ProgramOptions& options,
                   const std::vector<std::string>& command) {
   run.program = name_of_program(options);
   run.strategy = options.strategy;
-  run.world_size = options.is_command() ? 1 : options.world_size;
+  run.world_size = options.doctor_starts_ranks() ? options.world_size : 1;
   run.settings = {{"every", std::to_string(options.every)},
                   {"warmup", std::to_string(options.warmup)}};
   if (!options.is_command()) {
@@ -319,7 +321,7 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
   const bool recorded = !recorded_ranks(folder).empty();
   run.exits = launched.exits;
   run.world_size = world_size_of(folder, processes, run.world_size);
-  run.failure = why_twice(launched, processes, options);
+  run.failure = why_twice(processes, options);
   if (run.failure.empty() && !recorded) run.failure = why_no_record(launched, options);
   for (auto& exit : run.exits) {
     if (fell(exit)) exit.last_words = account_of(exit);

@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "lib/error.h"
+#include "tool/examined_program.h"
+#include "tool/interpreter.h"
 
 namespace ddp_doctor {
 namespace {
@@ -18,8 +20,10 @@ std::string positive_number(const std::string& text) {
 }
 
 void add_common_flags(CLI::App& app, PatientFlags& options) {
-  app.add_option("--nproc-per-node,--nproc_per_node", options.world_size,
-                 "Ranks to start; a command starts its own")
+  app.add_option(
+         "--nproc-per-node,--nproc_per_node", options.world_size,
+         "Ranks to start. A command starts its own, unless this is given, or it is a C++ program "
+         "with a ddp_doctor::Examination")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--every", options.every,
@@ -154,8 +158,15 @@ ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
   refuse_flags(app, kOnlyScripts,
                patient.is_command() ? "give your program's own arguments within the command"
                                     : "pass your program's own arguments after --");
-  for (const char* flag : {"--nproc-per-node", "--master-port", "--python"}) {
-    if (patient.is_command() && was_given(app, flag)) {
+  // A program of its own is started as ranks where it says so itself, or where it is asked for.
+  patient.each_rank =
+      patient.is_command() && (was_given(app, "--nproc-per-node") ||
+                               examines_itself(find_executable(patient.words.front())));
+  std::vector<const char*> foreign;
+  if (patient.is_command()) foreign.push_back("--python");
+  if (!patient.doctor_starts_ranks()) foreign.push_back("--master-port");
+  for (const char* flag : foreign) {
+    if (was_given(app, flag)) {
       throw Error(
           fmt::format("{} concerns ranks that ddp-doctor starts; a command starts its own: give it "
                       "to the command",

@@ -23,7 +23,11 @@ struct ProgramOptions {
   int port = 0;         // MASTER_PORT; 0: any free one
   bool pass_on = true;  // what the program writes
 
+  bool each_rank = false;  // a command that is started once for each rank
+
   bool is_command() const { return program.empty(); }
+  // Otherwise a command does.
+  bool doctor_starts_ranks() const { return !is_command() || each_rank; }
 };
 
 }  // namespace ddp_doctor

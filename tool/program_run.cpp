@@ -34,7 +34,7 @@ Environment as_rank(Environment environment, int rank, int world_size, int port)
 std::vector<Program> programs_of(const ProgramOptions& options,
                                  const std::vector<std::string>& command, const fs::path& folder) {
   const Environment environment = with_probe(own_environment(), options, folder);
-  if (options.is_command()) return {{command, environment, {}, ""}};
+  if (!options.doctor_starts_ranks()) return {{command, environment, {}, ""}};
   const int port = options.port != 0 ? options.port : free_port();
   std::vector<Program> programs;
   for (int rank = 0; rank < options.world_size; ++rank) {
@@ -53,6 +53,7 @@ bool lost_the_port(const Launched& launched, const RunInfo& run) {
              letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
            return exit.kind == RankExit::Kind::kExited && exit.code != 0 &&
                   (words.find("address already in use") != std::string::npos ||
+                   words.find("is taken: choose another port") != std::string::npos ||
                    words.find("eaddrinuse") != std::string::npos);
          });
 }
@@ -75,12 +76,13 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
     make_folder(folder);
     save_run_info(folder, run);
     ValueRequests requests(folder);
-    const Launched launched = launch({.programs = programs_of(options, command, folder),
-                                      .folder = folder,
-                                      .patience = options.patience,
-                                      .world_size = options.is_command() ? 0 : options.world_size,
-                                      .pass_on = options.pass_on ? &streams.err : nullptr,
-                                      .meanwhile = [&] { requests.look(); }});
+    const Launched launched =
+        launch({.programs = programs_of(options, command, folder),
+                .folder = folder,
+                .patience = options.patience,
+                .world_size = options.doctor_starts_ranks() ? options.world_size : 0,
+                .pass_on = options.pass_on ? &streams.err : nullptr,
+                .meanwhile = [&] { requests.look(); }});
     settle(run, folder, launched, options);
     if (!lost_the_port(launched, run)) break;
     if (options.port != 0) {

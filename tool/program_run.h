@@ -1,4 +1,4 @@
-// One run of a program in Python whose ranks are started here, or of a command that starts them.
+// One run of a program whose ranks are started here, or of a command that starts them.
 #pragma once
 
 #include <filesystem>

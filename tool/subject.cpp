@@ -103,8 +103,10 @@ void add_subject_flags(CLI::App& app, Subject& subject) {
   app.add_option(
          "program", subject.program,
          fmt::format("script.pt or train.py, its own arguments after --. Without a PROGRAM, what "
-                     "stands after -- is a command that starts the ranks itself:\n"
-                     "ddp-doctor {} -- torchrun --nproc-per-node 2 train.py",
+                     "stands after -- is a command that starts the ranks itself, or a C++ program "
+                     "with an Examination:\n"
+                     "ddp-doctor {0} -- torchrun --nproc-per-node 2 train.py\n"
+                     "ddp-doctor {0} --nproc-per-node 2 -- ./trainer",
                      app.get_name()))
       ->type_name("PROGRAM");
   app.add_option("--arguments", subject.arguments,

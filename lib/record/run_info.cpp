@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/error.h"
+#include "lib/record/reader.h"
 
 namespace ddp_doctor {
 namespace {
@@ -109,9 +110,37 @@ void save_run_info(const fs::path& folder, const RunInfo& run) {
   write_at_once(folder / "run.json", json);
 }
 
+namespace {
+
+// The lowest rank's record in `folder`; empty if there is none.
+fs::path first_record(const fs::path& folder) {
+  fs::path first;
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; entry != end; entry.increment(failure)) {
+    const fs::path& file = entry->path();
+    const bool record =
+        file.extension() == ".sqlite" && file.filename().string().starts_with("rank-");
+    if (record && (first.empty() || file < first)) first = file;
+  }
+  return first;
+}
+
+// Records that no launcher stands behind: those of a test that examines its own ranks.
+RunInfo run_of(const fs::path& record) {
+  const RecordHeader header = RecordReader(record).read().header;
+  RunInfo run;
+  run.program = header.program;
+  run.world_size = header.world_size;
+  return run;
+}
+
+}  // namespace
+
 RunInfo load_run_info(const fs::path& folder) {
   const fs::path file = folder / "run.json";
   std::ifstream in(file);
+  if (const fs::path record = in ? fs::path() : first_record(folder); !record.empty())
+    return run_of(record);
   if (!in)
     throw Error(fmt::format("{}: not found; give a folder that `ddp-doctor run --out` wrote",
                             file.string()));
@@ -168,7 +197,8 @@ std::vector<RankExit> load_rank_exits(const fs::path& folder) {
 }
 
 std::vector<fs::path> run_folders(const fs::path& examination) {
-  if (fs::exists(examination / "run.json")) return {examination};
+  if (fs::exists(examination / "run.json") || !first_record(examination).empty())
+    return {examination};
   std::vector<std::pair<int, fs::path>> found;
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(examination, failure)) {

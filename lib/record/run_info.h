@@ -49,7 +49,7 @@ const char* name_of(Purpose purpose);
 
 // Writes folder/run.json at once (never half). Throws Error if it cannot be written.
 void save_run_info(const std::filesystem::path& folder, const RunInfo& run);
-// Throws Error if the file is missing, not ours, or of a newer schema.
+// Without the file, what the records tell. Throws Error where there are none, or it is not ours.
 RunInfo load_run_info(const std::filesystem::path& folder);
 
 // Where every rank has a launcher of its own, each leaves the end of its rank in

@@ -1,4 +1,5 @@
-// What the launcher and the rank worker for TorchScript programs agree on.
+// What the launcher agrees on with the programs that it starts: the rank worker for TorchScript
+// programs, C++ programs that examine themselves.
 #pragma once
 
 #include <string_view>
@@ -16,6 +17,10 @@ inline constexpr int kRefusedProgram = 3;  // the program's own first pass faile
 
 // Begins the message for the user on stderr, after whatever libraries wrote there.
 inline constexpr std::string_view kErrorMark = "ddp-doctor: error: ";
+
+// Stands in every executable that has a ddp_doctor::Examination, which is therefore started once
+// for each rank.
+inline constexpr char kExaminedProgramMark[] = "ddp-doctor: this program examines itself (1)";
 
 // Strategies for TorchScript programs, in the order in which users see them.
 inline constexpr std::string_view kScriptStrategies[] = {

@@ -7,7 +7,8 @@
 #include <limits>
 #include <set>
 
-#include "probes/ddp/distributed_data_parallel.h"
+#include "probes/collectives/observed_process_group.h"
+#include "probes/ddp/data_parallel_state.h"
 #include "probes/ddp/pass_through.h"
 
 namespace ddp_doctor {
@@ -57,12 +58,6 @@ void check_trainable(const ModuleState& module) {
               fmt::format("{}", fmt::join(types, ", ")), "}.");
 }
 
-// What a program's backward passes must still be able to ask after the wrapper is gone.
-struct StaticGraph {
-  std::weak_ptr<c10d::Reducer> reducer;
-  bool all_reduce_enqueued = false;
-};
-
 // In the first iteration of a static graph the order and the set of gradients are still unknown:
 // the buckets are reduced when this whole backward pass is over.
 void delay_all_reduce(StaticGraph& graph) {
@@ -76,33 +71,12 @@ void delay_all_reduce(StaticGraph& graph) {
 
 }  // namespace
 
-// Members go in reverse order: see the class comment.
-struct DataParallelReducer::State {
-  ModuleState module;
-  DistributedDataParallelOptions options;
-  ProcessGroupPtr process_group;
-  std::shared_ptr<c10d::Reducer> reducer;
-  std::shared_ptr<c10d::Logger> logger;
-  std::shared_ptr<StaticGraph> static_graph = std::make_shared<StaticGraph>();
-  bool require_backward_grad_sync = true;
-  bool require_forward_param_sync = true;
-  bool has_buffers = false;  // at the last look, as in Python
-  std::int64_t synchronizing_forwards = 0;
-  std::int64_t unused_parameter_size = 0;  // bytes, at the last sampled iteration
+void DataParallelReducer::State::broadcast(const std::vector<at::Tensor>& tensors, int from) {
+  if (!tensors.empty()) c10d::broadcast_coalesced(process_group, tensors, kBroadcastBytes, from);
+}
 
-  void broadcast(const std::vector<at::Tensor>& tensors) {
-    if (!tensors.empty()) c10d::broadcast_coalesced(process_group, tensors, kBroadcastBytes, 0);
-  }
-  void broadcast_module();
-  void make_reducer_and_logger();
-  void broadcast_buffers_if_due();
-  void note_runtime_stats();
-  bool synchronizes() const { return at::GradMode::is_enabled() && require_backward_grad_sync; }
-  bool needs_pass_through() const;
-};
-
-// Step 3: all ranks start from rank 0's parameters, frozen ones included, and buffers.
-void DataParallelReducer::State::broadcast_module() {
+// Step 3: all ranks start from one rank's parameters, frozen ones included, and buffers.
+void DataParallelReducer::State::broadcast_module(int from) {
   std::vector<at::Tensor> states;
   for (const at::Tensor& parameter : module.all_parameters) states.push_back(parameter.detach());
   const std::vector<at::Tensor> buffers = module.buffers();
@@ -110,7 +84,7 @@ void DataParallelReducer::State::broadcast_module() {
   if (options.broadcast_buffers || kFirstBroadcastAlwaysSendsBuffers) {
     for (const at::Tensor& buffer : buffers) states.push_back(buffer.detach());
   }
-  broadcast(states);
+  broadcast(states, from);
 }
 
 // Steps 4 and 5.
@@ -146,21 +120,14 @@ void DataParallelReducer::State::make_reducer_and_logger() {
                                         options.static_graph);
 }
 
-DataParallelReducer::DataParallelReducer(ModuleState module, ProcessGroupPtr process_group,
-                                         const DistributedDataParallelOptions& options)
-    : state_(std::make_unique<State>()) {
-  initialize_c10d();
-  State& state = *state_;
-  state.module = std::move(module);
-  state.process_group = std::move(process_group);
-  state.options = options;
-  check_trainable(state.module);                                                           // 1
-  c10d::verify_params_across_processes(state.process_group, state.module.parameters, {});  // 2
-  state.broadcast_module();                                                                // 3
-  state.make_reducer_and_logger();                                                         // 4, 5
+void DataParallelReducer::State::construct() {
+  check_trainable(module);                                                     // 1
+  c10d::verify_params_across_processes(process_group, module.parameters, {});  // 2
+  broadcast_module(0);                                                         // 3
+  make_reducer_and_logger();                                                   // 4, 5
   if (!options.static_graph) return;
-  state.reducer->set_static_graph();  // 6
-  state.logger->set_static_graph();
+  reducer->set_static_graph();  // 6
+  logger->set_static_graph();
   if (options.find_unused_parameters) {
     TORCH_WARN(
         "find_unused_parameters is not needed with static_graph, which finds unused "
@@ -168,7 +135,26 @@ DataParallelReducer::DataParallelReducer(ModuleState module, ProcessGroupPtr pro
   }
 }
 
-DataParallelReducer::~DataParallelReducer() = default;
+DataParallelReducer::DataParallelReducer(ModuleState module, ProcessGroupPtr process_group,
+                                         const DistributedDataParallelOptions& options,
+                                         CodePlace where)
+    : state_(std::make_unique<State>()) {
+  initialize_c10d();
+  State& state = *state_;
+  state.module = std::move(module);
+  state.process_group = unobserved(process_group);
+  state.options = options;
+  const auto observer = training_observer();
+  state.told = observer;
+  if (observer) state.number = observer->wrapper_begins(state.module, where);
+  state.telling([&] { state.construct(); },
+                [&](const std::string& text) { observer->wrapper_failed(state.number, text); });
+  if (observer) observer->wrapper_made(state.number, *this, options, process_group);
+}
+
+DataParallelReducer::~DataParallelReducer() {
+  if (const auto& observer = state_->observer()) observer->wrapper_goes(state_->number);
+}
 
 // PyTorch's logger adds the bytes up over the sampled iterations (up to 2.6), so that a constant
 // set of unused parameters seems to grow. Its input is right, though: the parameters that the
@@ -187,26 +173,35 @@ void DataParallelReducer::State::note_runtime_stats() {
 }
 
 // Step c.
-void DataParallelReducer::State::broadcast_buffers_if_due() {
-  if (!require_forward_param_sync || !options.broadcast_buffers || !has_buffers) return;
+void DataParallelReducer::State::broadcast_buffers(int from) {
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> buffers = module.buffers();
   has_buffers = !buffers.empty();
   KeepVersions keep_versions(buffers);
-  broadcast(buffers);
+  broadcast(buffers, from);
+}
+
+void DataParallelReducer::State::before_forward() {
+  if (synchronizes()) {  // a
+    note_runtime_stats();
+    ++synchronizing_forwards;
+    reducer->prepare_for_forward();
+  }
+  if (joined) tell_joined_ranks();
+  // b: also under no_sync. This is where an unfinished reduction of the iteration before is
+  // reported.
+  if (at::GradMode::is_enabled()) reducer->rebuild_buckets();
+  // c: rank 0 may have joined, and its buffers be old.
+  if (sends_buffers()) broadcast_buffers(joined ? common_rank(true) : 0);
+  if (joined) told_to_synchronize(false);
 }
 
 void DataParallelReducer::before_forward() {
   State& state = *state_;
-  if (state.synchronizes()) {  // a
-    state.note_runtime_stats();
-    ++state.synchronizing_forwards;
-    state.reducer->prepare_for_forward();
-  }
-  // b: also under no_sync. This is where an unfinished reduction of the iteration before is
-  // reported.
-  if (at::GradMode::is_enabled()) state.reducer->rebuild_buckets();
-  state.broadcast_buffers_if_due();  // c
+  const auto observer = state.observer();
+  if (observer) observer->forward_begins(state.number, state.sends_buffers());
+  state.telling([&] { state.before_forward(); },
+                [&](const std::string& text) { observer->raising(text); });
 }
 
 bool DataParallelReducer::State::needs_pass_through() const {
@@ -217,6 +212,7 @@ bool DataParallelReducer::State::needs_pass_through() const {
 
 std::vector<at::Tensor> DataParallelReducer::after_forward(std::vector<at::Tensor> outputs) {
   State& state = *state_;
+  if (const auto& observer = state.observer()) observer->forward_ends(state.number, outputs);
   state.require_forward_param_sync = state.synchronizes();
   if (state.synchronizes()) {  // e
     const bool search = state.options.find_unused_parameters && !state.options.static_graph;
@@ -234,6 +230,19 @@ bool DataParallelReducer::require_backward_grad_sync() const {
 
 void DataParallelReducer::set_require_backward_grad_sync(bool value) {
   state_->require_backward_grad_sync = value;
+}
+
+void DataParallelReducer::register_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook,
+                                             const std::string& name) {
+  state_->logger->set_comm_hook(name);
+  state_->reducer->register_comm_hook(std::move(hook));
+}
+
+void DataParallelReducer::register_comm_hook(c10d::BuiltinCommHookType hook) {
+  state_->logger->set_comm_hook(hook == c10d::BuiltinCommHookType::ALLREDUCE
+                                    ? "BuiltinCommHookType.ALLREDUCE"
+                                    : "BuiltinCommHookType.FP16_COMPRESS");
+  state_->reducer->register_builtin_comm_hook(hook);
 }
 
 const ModuleState& DataParallelReducer::module() const { return state_->module; }

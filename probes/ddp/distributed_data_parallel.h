@@ -13,10 +13,13 @@
 //   loss.backward();                                        // gradients are averaged here
 // clang-format on
 //
-// Not thread-safe: one thread drives a wrapper, as in Python. Not supported: device_ids,
-// communication hooks, join().
+// Not thread-safe: one thread drives a wrapper, as in Python. Not supported: device_ids.
 #pragma once
 
+#include <ddp_doctor/code_place.h>
+#include <ddp_doctor/module_state.h>
+#include <ddp_doctor/tensors.h>
+#include <ddp_doctor/torch_compat.h>
 #include <torch/script.h>
 #include <torch/torch.h>
 
@@ -28,9 +31,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include "probes/ddp/tensors.h"
-#include "probes/ddp/torch_compat.h"
 
 namespace ddp_doctor {
 
@@ -45,24 +45,13 @@ struct DistributedDataParallelOptions {
   std::int64_t bucket_cap_mb = 0;
 };
 
-// A module as the wrapper sees it.
-struct ModuleState {
-  std::string type_name;  // type(module).__name__ in Python; stands in the INFO block
-  std::vector<std::string>
-      names;  // of `parameters`, as the module gives them ("fc.weight"; no leading dot)
-  std::vector<at::Tensor>
-      parameters;  // trainable, each once (first name wins), in the reducer's order
-  std::vector<bool> expect_sparse;  // per parameter: owned by an Embedding(Bag) with sparse=true
-  std::vector<at::Tensor>
-      all_parameters;  // frozen ones too, each once: what the first broadcast sends
-  std::function<std::vector<at::Tensor>()>
-      buffers;  // collected anew at each call: a program may re-assign them
+// Python's join(): for ranks that run out of data at different times.
+struct JoinOptions {
+  // Gradients are divided by the number of all ranks; otherwise, of those that still train.
+  bool divide_by_initial_world_size = true;
+  // As soon as one rank has no more data, all of them get an error.
+  bool throw_on_early_termination = false;
 };
-
-// `module` must outlive the result: its `buffers` looks there. (A torch::jit::Module is a handle,
-// and is kept.)
-ModuleState describe(const torch::nn::Module& module);
-ModuleState describe(const torch::jit::Module& module);
 
 // The machinery, whatever the module's type. Most programs want DistributedDataParallel below.
 //
@@ -76,8 +65,10 @@ class DataParallelReducer {
   // Blocks until all ranks are here. Throws c10::Error, with PyTorch's text, if no parameter
   // requires a gradient or if the replicas do not match; on the rank that the others are compared
   // with, a mismatch of shapes may show as a lost connection only.
+  // `where`: the line that reports show.
   DataParallelReducer(ModuleState module, ProcessGroupPtr process_group,
-                      const DistributedDataParallelOptions& options = {});
+                      const DistributedDataParallelOptions& options = {},
+                      CodePlace where = CodePlace::current());
   ~DataParallelReducer();
   DataParallelReducer(const DataParallelReducer&) = delete;
   DataParallelReducer& operator=(const DataParallelReducer&) = delete;
@@ -94,14 +85,25 @@ class DataParallelReducer {
   bool require_backward_grad_sync() const;
   void set_require_backward_grad_sync(bool value);
 
+  // How the reducer sends a bucket; before the first backward, and once only. `name`: for the DDP
+  // logging data.
+  void register_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook, const std::string& name);
+  void register_comm_hook(c10d::BuiltinCommHookType hook);
+
+  // Runs `train`, the whole loop over this rank's data; whoever comes to its end first then takes
+  // part in the collectives of the others, with zeros, until all have come. At the end all have the
+  // last rank's parameters. What `train` throws goes on, and the others are not waited for.
+  void join(const std::function<void()>& train, const JoinOptions& options);
+
   const ModuleState& module() const;
   // The DDP logging data as it is now, key by key; see c10::DDPLoggingData. As in PyTorch, run-time
   // values are those of the last sampled iteration (the first ten, then every hundredth), noted
   // when the next forward begins.
   c10::DDPLoggingData logging_data() const;
 
+  struct State;  // data_parallel_state.h
+
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 
@@ -128,9 +130,10 @@ template <class Module>
 class DistributedDataParallel {
  public:
   explicit DistributedDataParallel(Module module, ProcessGroupPtr process_group,
-                                   const DistributedDataParallelOptions& options = {})
+                                   const DistributedDataParallelOptions& options = {},
+                                   CodePlace where = CodePlace::current())
       : module_(std::move(module)),
-        reducer_(describe(described()), std::move(process_group), options) {}
+        reducer_(describe(described()), std::move(process_group), options, where) {}
 
   // The module's forward, and around it what makes backward synchronize. Returns what the module
   // returns.
@@ -163,6 +166,12 @@ class DistributedDataParallel {
       hand_on(output);
       return output;
     }
+  }
+
+  // Every rank comes here with a loop of its own length; see DataParallelReducer::join.
+  //   ddp.join([&] { for (auto& batch : *loader) train_step(batch); });
+  void join(const std::function<void()>& train, const JoinOptions& options = {}) {
+    reducer_.join(train, options);
   }
 
   [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }

@@ -1,6 +1,6 @@
-#include <unordered_set>
+#include "probes/ddp/module_state.h"
 
-#include "probes/ddp/distributed_data_parallel.h"
+#include <unordered_set>
 
 namespace ddp_doctor {
 namespace {
@@ -77,20 +77,34 @@ void add_parameters(const Module& module, const std::string& prefix, Seen& seen,
 }
 
 template <class Module>
-void add_buffers(const Module& module, Seen& seen, std::vector<at::Tensor>& buffers) {
-  for_each_own(module.named_buffers(/*recurse=*/false),
-               [&](const std::string&, const at::Tensor& buffer) {
-                 if (is_new(seen, buffer)) buffers.push_back(buffer);
-               });
-  for_each_child(
-      module, [&](const std::string&, const Module& child) { add_buffers(child, seen, buffers); });
+void add_tensors(const Module& module, const std::string& prefix, Seen& seen,
+                 std::vector<NamedTensor>& tensors) {
+  const auto add = [&](bool is_buffer) {
+    return [&, is_buffer](const std::string& name, const at::Tensor& tensor) {
+      if (is_new(seen, tensor)) tensors.push_back({prefix + name, tensor, is_buffer});
+    };
+  };
+  for_each_own(module.named_parameters(/*recurse=*/false), add(false));
+  for_each_own(module.named_buffers(/*recurse=*/false), add(true));
+  for_each_child(module, [&](const std::string& name, const Module& child) {
+    add_tensors(child, prefix + name + ".", seen, tensors);
+  });
+}
+
+template <class Module>
+std::vector<NamedTensor> tensors_of(const Module& module) {
+  Seen seen;
+  std::vector<NamedTensor> tensors;
+  add_tensors(module, "", seen, tensors);
+  return tensors;
 }
 
 template <class Module>
 std::vector<at::Tensor> buffers_of(const Module& module) {
-  Seen seen;
   std::vector<at::Tensor> buffers;
-  add_buffers(module, seen, buffers);
+  for (auto& named : tensors_of(module)) {
+    if (named.is_buffer) buffers.push_back(std::move(named.tensor));
+  }
   return buffers;
 }
 
@@ -108,6 +122,7 @@ ModuleState describe(const torch::nn::Module& module) {
   Seen seen;
   add_parameters(module, "", seen, state);
   state.buffers = [&module] { return buffers_of(module); };
+  state.tensors = [&module] { return tensors_of(module); };
   return state;
 }
 
@@ -117,6 +132,7 @@ ModuleState describe(const torch::jit::Module& module) {
   Seen seen;
   add_parameters(module, "", seen, state);
   state.buffers = [module] { return buffers_of(module); };
+  state.tensors = [module] { return tensors_of(module); };
   return state;
 }
 

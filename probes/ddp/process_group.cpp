@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -56,6 +59,25 @@ StorePtr make_store(const Rendezvous& rendezvous) {
 }
 
 }  // namespace
+
+Rendezvous rendezvous_from_environment() {
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    int value = 0;
+    const char* end = text == nullptr ? nullptr : text + std::strlen(text);
+    if (text == nullptr || *text == '\0' || std::from_chars(text, end, value).ptr != end) {
+      throw Error(
+          fmt::format("{} is {}: start the program with ddp-doctor run --nproc-per-node 2 -- "
+                      "PROGRAM, or torchrun --no-python --nproc-per-node 2 PROGRAM",
+                      name, text == nullptr ? "not set" : fmt::format("'{}'", text)));
+    }
+    return value;
+  };
+  return {.rank = number("RANK"),
+          .world_size = number("WORLD_SIZE"),
+          .file = "",
+          .port = number("MASTER_PORT")};
+}
 
 ProcessGroupPtr make_gloo_process_group(const Rendezvous& rendezvous) {
   initialize_c10d();

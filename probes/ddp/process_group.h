@@ -1,10 +1,10 @@
 // Process groups on the loopback interface, the same way on every supported LibTorch.
 #pragma once
 
+#include <ddp_doctor/torch_compat.h>
+
 #include <chrono>
 #include <string>
-
-#include "probes/ddp/torch_compat.h"
 
 namespace ddp_doctor {
 
@@ -20,6 +20,10 @@ struct Rendezvous {
   int port = 0;
   std::chrono::milliseconds timeout{60'000};
 };
+
+// Where torchrun's environment, which `ddp-doctor run` sets, too, says: RANK, WORLD_SIZE and
+// MASTER_PORT. Throws Error naming what is missing.
+Rendezvous rendezvous_from_environment();
 
 // A Gloo process group of two threads per rank, as torch.distributed.init_process_group("gloo")
 // makes it, listening on 127.0.0.1 only. Blocks until all ranks are there. Throws Error naming the

@@ -164,6 +164,23 @@ c10::intrusive_ptr<Group> as_process_group(const c10::intrusive_ptr<c10d::Store>
   }
 }
 
+// A group that stands before another one also needs that one's backends, from 2.0 on: for what it
+// does not pass on itself, and for its own size and rank.
+template <class Group, class Other>
+void adopt_backends(Group& group, const Other& other) {
+  if constexpr (requires { group.setBackend(c10::DeviceType::CPU, {}, {}); }) {
+    for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+      try {
+        const auto backend = other->getBackend(device);
+        const auto type = other->getBackendType();
+        group.setBackend(device, type, backend);
+        if constexpr (requires { group.setDefaultBackend(type); }) group.setDefaultBackend(type);
+      } catch (const c10::Error&) {  // none for this device
+      }
+    }
+  }
+}
+
 // Python's torch.autograd._unsafe_preserve_version_counter, in versions where DDP uses it.
 class KeepVersions {
  public:

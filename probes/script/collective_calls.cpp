@@ -1,6 +1,6 @@
 #include "probes/script/collective_calls.h"
 
-#include "probes/script/tensor_view.h"
+#include "probes/module/tensor_view.h"
 
 namespace ddp_doctor {
 

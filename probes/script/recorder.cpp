@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "lib/version.h"
-#include "probes/script/tensor_view.h"
+#include "probes/module/tensor_view.h"
 #include "probes/script/torch_text.h"
 
 namespace ddp_doctor {

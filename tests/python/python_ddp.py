@@ -5,6 +5,7 @@ usage: python_ddp.py PROGRAM OPTIONS-AS-JSON OUT        RANK and WORLD_SIZE in t
 Writes OUT as JSON: {"tensors": {"STEP/STAGE/NAME": digest}, "construction": {...}, "runtime": {...}, "error": "..."}.
 It does what probes/script/trainer.cpp does, in the words of a Python user.
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -35,19 +36,29 @@ def train(ddp, module, options, out):
     named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=options["lr"])
     rank, world = dist.get_rank(), dist.get_world_size()
+    accumulate = options.get("accumulate", 1)
+    keeps = options["wrapper"].get("gradient_as_bucket_view", False)
     for step in range(1, options["steps"] + 1):
-        optimizer.zero_grad(set_to_none=True)
-        batch = module.batch(rank, world, step)
-        batch = batch if isinstance(batch, tuple) else (batch,)
-        taken = len(batch) - (len(module.loss.schema.arguments) - 2)  # without self and the output
-        loss = module.loss(ddp(*batch[:taken]), *batch[taken:])
-        loss.backward()
+        optimizer.zero_grad(set_to_none=not keeps)
+        for micro in range(1, accumulate + 1):
+            with ddp.no_sync() if micro < accumulate else contextlib.nullcontext():
+                micro_batch(ddp, module, options, rank, world, (step - 1) * accumulate + micro)
         for name, parameter in named:
             if parameter.grad is not None:
                 out["tensors"][f"{step}/1/{name}"] = digest(parameter.grad)
         optimizer.step()
         for name, parameter in named:
             out["tensors"][f"{step}/2/{name}"] = digest(parameter)
+        for name, buffer in module.named_buffers():
+            out["tensors"][f"{step}/3/{name}"] = digest(buffer)
+
+
+def micro_batch(ddp, module, options, rank, world, number):
+    batch = module.batch(rank, world, number)
+    batch = batch if isinstance(batch, tuple) else (batch,)
+    taken = len(batch) - (len(module.loss.schema.arguments) - 2)  # without self and the output
+    loss = module.loss(ddp(*batch[:taken]), *batch[taken:])
+    loss.backward()
 
 
 def main():
@@ -61,13 +72,16 @@ def main():
     module = torch.jit.load(program)
     module.train()
     torch.manual_seed(options["seed"] + rank)
-    ddp = DistributedDataParallel(module, **options["wrapper"])
-    out = {"tensors": {}, "construction": dict(ddp._get_ddp_logging_data()), "error": None}
+    out = {"tensors": {}, "construction": {}, "runtime": {}, "error": None}
+    ddp = None
     try:
+        ddp = DistributedDataParallel(module, **options["wrapper"])
+        out["construction"] = dict(ddp._get_ddp_logging_data())
         train(ddp, module, options, out)
     except RuntimeError as error:
         out["error"] = str(error)
-    out["runtime"] = dict(ddp._get_ddp_logging_data())
+    if ddp is not None:
+        out["runtime"] = dict(ddp._get_ddp_logging_data())
     with open(path, "w") as file:
         json.dump(out, file)
     # A failed reduction can leave the group waiting for peers; nothing is left to do here.

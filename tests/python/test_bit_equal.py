@@ -28,7 +28,8 @@ def compare(program, strategy, steps, world):
     report, ours, theirs = parity.both(program, strategy, steps, world)
     compared = 0
     for rank in range(world):
-        expected = theirs[rank]["tensors"]
+        # Buffers (stage 3) are test_wrapper_parity's.
+        expected = {key: value for key, value in theirs[rank]["tensors"].items() if "/3/" not in key}
         assert expected, f"{program} {strategy}: Python recorded nothing"
         missing = set(expected) ^ set(ours[rank])
         assert not missing, f"{program} {strategy} rank {rank}: seen by one side only: {sorted(missing)[:6]}"

@@ -38,6 +38,28 @@ torch::jit::Module vector_loss() {
   return program;
 }
 
+// One layer in single precision, one in double; `one` lifts what comes between.
+torch::jit::Module two_dtypes(std::int64_t width) {
+  ProgramBuilder builder;
+  auto program = builder.module("TwoDtypes");
+  program.register_module("single", builder.linear(4, width));
+  auto wide = builder.linear(width, 2);
+  wide.to(torch::kDouble);
+  program.register_module("wide", wide);
+  program.register_buffer("one", torch::ones({1}, torch::kDouble));
+  program.define(R"(
+    def forward(self, x):
+        return self.wide.forward(torch.tanh(self.single.forward(x)) * self.one)
+
+    def batch(self, rank: int, world_size: int, step: int):
+        return torch.sin(torch.arange(12) * (0.37 + 0.01 * step) + rank).reshape([3, 4])
+
+    def loss(self, output):
+        return output.pow(2).mean()
+  )");
+  return program;
+}
+
 // Rank 1 never leaves step 3.
 torch::jit::Module endless() {
   ProgramBuilder builder;
@@ -115,6 +137,8 @@ int main(int argc, char** argv) {
   skips("step == 14").save((folder / "drops_layer.pt").string());
   skips("rank == 1 and step == 5").save((folder / "one_rank_skips.pt").string());
   nan_on_rank_one().save((folder / "nan_on_rank_one.pt").string());
+  two_dtypes(8).save((folder / "two_dtypes.pt").string());
+  two_dtypes(9).save((folder / "two_dtypes_wide.pt").string());
   endless().save((folder / "endless.pt").string());
   all_frozen().save((folder / "all_frozen.pt").string());
   save_tensors((folder / "tensors.pt").string());

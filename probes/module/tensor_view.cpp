@@ -1,4 +1,4 @@
-#include "probes/script/tensor_view.h"
+#include "probes/module/tensor_view.h"
 
 #include <cstring>
 

@@ -1,0 +1,146 @@
+#include "lib/record/rank_writer.h"
+
+#include "lib/digest/elements.h"
+#include "lib/digest/strides.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr int kAnyKeep = take::kKeep | take::kKeepLast | take::kKeepWanted;
+
+}  // namespace
+
+RankWriter::RankWriter(const std::filesystem::path& folder, const RecordHeader& header,
+                       std::int64_t budget)
+    : writer_(folder, header),
+      progress_(progress_file(folder, header.rank)),
+      calls_(calls_file(folder, header.rank)),
+      budget_(budget) {}
+
+void RankWriter::describe(const std::vector<TensorInfo>& tensors) {
+  const std::lock_guard lock(mutex_);
+  writer_.write_tensors(tensors);
+  for (const auto& tensor : tensors) {
+    const auto id = static_cast<std::size_t>(tensor.id);
+    if (extents_.size() <= id) extents_.resize(id + 1);
+    extents_[id] = {dtype_from_name(tensor.dtype), tensor.numel};
+  }
+}
+
+RankWriter::Extent RankWriter::extent_of(int tensor) const {
+  const std::lock_guard lock(mutex_);
+  return extents_.at(static_cast<std::size_t>(tensor));
+}
+
+void RankWriter::observe(Stage stage, int what, int tensor, const TensorView& view) {
+  // Digests take the time, so they are taken outside the lock.
+  std::vector<double> values;
+  if ((what & take::kSample) != 0) values = sample(view);
+  std::optional<TensorDigest> seen;
+  if ((what & take::kDigest) != 0) {
+    const auto before = stage == Stage::kGradient ? reduced(tensor, values) : std::nullopt;
+    seen = before ? digest(view, *before) : digest(view);
+  }
+  const std::lock_guard lock(mutex_);
+  const Key key(tensor, stage);
+  if (seen) pending_.observations[key] = {tensor, stage, *seen};
+  if ((what & take::kSample) != 0) pending_.samples[key] = {tensor, stage, std::move(values)};
+  if ((what & kAnyKeep) != 0) keep(key, what, view);
+}
+
+// What the reducer left of this gradient, if the program does not seem to have changed it since.
+std::optional<TensorDigest> RankWriter::reduced(int tensor,
+                                                const std::vector<double>& values) const {
+  const std::lock_guard lock(mutex_);
+  const Key key(tensor, Stage::kReducedGradient);
+  const auto seen = pending_.observations.find(key);
+  const auto sampled = pending_.samples.find(key);
+  if (seen == pending_.observations.end() || sampled == pending_.samples.end()) return {};
+  if (sampled->second.values != values) return {};
+  return seen->second.digest;
+}
+
+std::int64_t RankWriter::room(int what) const {
+  return ((what & take::kKeepLast) != 0 ? budget_ : budget_ / 2) - kept_;
+}
+
+int RankWriter::affordable(int what, std::int64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  return (what & take::kKeepWanted) != 0 || bytes <= room(what) ? what : what & ~kAnyKeep;
+}
+
+void RankWriter::keep(const Key& key, int what, const TensorView& view) {
+  auto bytes = static_cast<std::int64_t>(element_size(view.dtype));
+  for (const auto size : view.sizes) bytes *= size;
+  if ((what & take::kKeepWanted) == 0) {
+    if (bytes > room(what)) return;
+    kept_ += bytes;
+  }
+  KeptValues copy{key.first, key.second, {}};
+  copy.bytes.resize(static_cast<std::size_t>(bytes));
+  if (bytes > 0)
+    Gather(view).next(reinterpret_cast<std::byte*>(copy.bytes.data()), copy.bytes.size());
+  pending_.values[key] = std::move(copy);
+}
+
+void RankWriter::forget() {
+  const std::lock_guard lock(mutex_);
+  pending_ = {};
+}
+
+void RankWriter::swap() {
+  const std::lock_guard lock(mutex_);
+  std::swap(pending_, aside_);
+}
+
+void RankWriter::write_step(StepRecord step) {
+  const std::lock_guard lock(mutex_);
+  auto seen = std::exchange(pending_, {});
+  for (auto& [key, observation] : seen.observations) step.observations.push_back(observation);
+  for (auto& [key, sample] : seen.samples) step.samples.push_back(std::move(sample));
+  for (auto& [key, values] : seen.values) step.values.push_back(std::move(values));
+  writer_.write_step(step);
+}
+
+void RankWriter::write_event(const Event& event) {
+  const std::lock_guard lock(mutex_);
+  writer_.write_event(event);
+}
+
+void RankWriter::write_site(const Site& site) {
+  const std::lock_guard lock(mutex_);
+  writer_.write_site(site);
+}
+
+void RankWriter::write_fact(const Fact& fact) {
+  const std::lock_guard lock(mutex_);
+  writer_.write_fact(fact);
+}
+
+void RankWriter::write_ddp_fields(const std::vector<DdpField>& fields) {
+  const std::lock_guard lock(mutex_);
+  writer_.write_ddp_fields(fields);
+}
+
+std::int64_t RankWriter::call_begins(LoggedCall call, bool paired) {
+  const std::lock_guard lock(mutex_);
+  call.position = paired ? ++positions_[call.group] : 0;
+  return calls_.begin(call);
+}
+
+void RankWriter::call_ends(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (number > 0) calls_.end(number);
+}
+
+void RankWriter::call_resumes(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (number > 0) calls_.resume(number);
+}
+
+void RankWriter::close() {
+  const std::lock_guard lock(mutex_);
+  writer_.close();
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,104 @@
+// One rank's record while its program runs: the record itself, the progress map and the call log,
+// and what was observed since the last step was written. What every probe that lives in the
+// program's own process writes through.
+//
+// May be called from any thread. Throws Error where something cannot be stored.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/record/call_log.h"
+#include "lib/record/progress.h"
+#include "lib/record/writer.h"
+
+namespace ddp_doctor {
+
+// What to take from a tensor: any of these together. The numbers are those of probe_api.h.
+namespace take {
+inline constexpr int kDigest = 1;       // digest and figures
+inline constexpr int kSample = 2;       // the values at a few fixed positions
+inline constexpr int kKeep = 4;         // all values, while half of the budget for them is left
+inline constexpr int kKeepLast = 8;     // all values, from whatever is left of the budget
+inline constexpr int kKeepWanted = 16;  // all values: the watcher asked for them
+}  // namespace take
+
+class RankWriter {
+ public:
+  // Makes rank-NNNNN.sqlite, .progress and .calls in `folder`. `budget`: bytes of tensor values
+  // that the record may keep.
+  RankWriter(const std::filesystem::path& folder, const RecordHeader& header, std::int64_t budget);
+
+  // Describes tensors, or describes them anew.
+  void describe(const std::vector<TensorInfo>& tensors);
+  // As described; throws std::out_of_range if it never was.
+  struct Extent {
+    DType dtype;
+    std::int64_t numel;
+  };
+  Extent extent_of(int tensor) const;
+
+  // Looks at a tensor at a stage of the step under way; one seen before is seen anew.
+  void observe(Stage stage, int what, int tensor, const TensorView& view);
+  // `what` without the wish to keep values, if there is no room for all of `bytes`: half of what a
+  // step needs would tell nothing.
+  int affordable(int what, std::int64_t bytes) const;
+  // Forgets what was observed since the last step was written.
+  void forget();
+  // Puts it aside, and what was put aside before in its place: to write another step in between.
+  void swap();
+  // Writes the step, with everything observed since the last one.
+  void write_step(StepRecord step);
+
+  void write_event(const Event& event);
+  void write_site(const Site& site);
+  void write_fact(const Fact& fact);
+  void write_ddp_fields(const std::vector<DdpField>& fields);
+
+  // `paired`: other ranks issue the same call in this group at the same time. Returns the number
+  // for call_ends().
+  std::int64_t call_begins(LoggedCall call, bool paired);
+  void call_ends(std::int64_t number);
+  // An asynchronous one, which ended when it was issued: it is waited for now.
+  void call_resumes(std::int64_t number);
+
+  void enter(Phase phase, std::int64_t step) noexcept { progress_.enter(phase, step); }
+  // The step of which the watcher would like to have values; 0: none.
+  std::int64_t wanted_step() const noexcept { return progress_.wanted_step(); }
+  // False in a process forked from the writer's: its locks and its log are not ours.
+  bool is_own() const noexcept { return owner_ == ::getpid(); }
+  // Closes the record in a state that needs no recovery.
+  void close();
+
+ private:
+  using Key = std::pair<int, Stage>;
+  struct Pending {
+    std::map<Key, Observation> observations;
+    std::map<Key, Sample> samples;
+    std::map<Key, KeptValues> values;
+  };
+  std::optional<TensorDigest> reduced(int tensor, const std::vector<double>& values) const;
+  void keep(const Key& key, int what, const TensorView& view);
+  std::int64_t room(int what) const;
+
+  mutable std::mutex mutex_;
+  RecordWriter writer_;
+  ProgressWriter progress_;
+  CallLog calls_;
+  std::map<std::string, std::int64_t> positions_;  // by group: of its last paired call
+  std::vector<Extent> extents_;                    // by id
+  Pending pending_;
+  Pending aside_;
+  std::int64_t budget_;
+  std::int64_t kept_ = 0;
+  const pid_t owner_ = ::getpid();
+};
+
+}  // namespace ddp_doctor

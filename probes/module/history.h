@@ -1,0 +1,58 @@
+// What a program did, in order. Each optimizer reads of it what came since its own last step.
+// The same as probes/python/ddp_doctor_probe/history.py; docs/record.md has the words of a trace.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/record/record.h"
+
+namespace ddp_doctor {
+
+struct Counts {
+  int backwards = 0;
+  int unsynchronized = 0;
+  int reduced = 0;
+  int through = 0;
+  int around = 0;
+  int collectives = 0;
+  std::int64_t bytes = 0;
+};
+
+// A moment in the history.
+struct Mark {
+  Counts counts;
+  std::size_t tokens = 0;
+  std::size_t calls = 0;
+};
+
+class History {
+ public:
+  Counts counts;
+  std::vector<double> losses;  // since the step before the last backward
+
+  void token(const std::string& text);
+  // A collective; one like the last is counted with it.
+  void call(Collective call);
+
+  Mark now() const;
+  // The earliest moment that is still remembered.
+  Mark beginning() const { return {{}, tokens_dropped_, calls_dropped_}; }
+  std::string trace(const Mark& since) const;
+  std::vector<Collective> calls(const Mark& since) const;
+  // Forgets what none of the optimizers, whose last steps these are, will read any more, or what is
+  // too long ago: one that never steps again must not keep it all.
+  void step_ended(const std::vector<Mark>& begins);
+
+ private:
+  std::deque<std::pair<std::string, int>> tokens_;
+  std::size_t tokens_dropped_ = 0;
+  std::deque<Collective> calls_;
+  std::size_t calls_dropped_ = 0;
+  Mark last_step_;
+};
+
+}  // namespace ddp_doctor

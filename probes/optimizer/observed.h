@@ -1,0 +1,48 @@
+// An optimizer of yours that tells the examination of its steps:
+//
+//   ddp_doctor::Observed<torch::optim::Adam> optimizer(model->parameters(), 1e-3);
+//
+// It is a torch::optim::Adam, takes what that takes, and does what that does. Without an
+// Examination a step() costs one look at a pointer more.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace ddp_doctor {
+
+using LossClosure = std::function<at::Tensor()>;
+
+// Runs `step(closure)`, the optimizer's own, as a step that the examination of this thread sees.
+at::Tensor observe_step(torch::optim::Optimizer& optimizer, LossClosure closure,
+                        const std::function<at::Tensor(LossClosure)>& step);
+
+namespace detail {
+void optimizer_made(torch::optim::Optimizer& optimizer);
+void optimizer_goes(torch::optim::Optimizer& optimizer);
+}  // namespace detail
+
+template <class Base>
+class Observed : public Base {
+ public:
+  template <class... Arguments>
+  explicit Observed(Arguments&&... arguments) : Base(std::forward<Arguments>(arguments)...) {
+    detail::optimizer_made(*this);
+  }
+  // A list of parameter groups, as braces give it.
+  explicit Observed(std::vector<torch::optim::OptimizerParamGroup> groups)
+      : Base(std::move(groups)) {
+    detail::optimizer_made(*this);
+  }
+  ~Observed() override { detail::optimizer_goes(*this); }
+
+  at::Tensor step(LossClosure closure = nullptr) override {
+    return observe_step(*this, std::move(closure),
+                        [this](LossClosure given) { return Base::step(std::move(given)); });
+  }
+};
+
+}  // namespace ddp_doctor
