@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "probes/collectives/observed_process_group.h"
 #include "probes/module/session.h"
 
 namespace ddp_doctor {
