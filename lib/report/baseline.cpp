@@ -73,8 +73,9 @@ std::optional<Parting> first_parting(const Fingerprint& a, const Fingerprint& b,
         parts = true;
       }
       if (!parts) continue;
-      const auto info = std::find_if(run.tensors.begin(), run.tensors.end(),
-                                     [&](const TensorInfo& tensor) { return tensor.name == name; });
+      const auto info =
+          std::find_if(run.tensors.begin(), run.tensors.end(),
+                       [&, name = name](const TensorInfo& tensor) { return tensor.name == name; });
       parting.parameters.push_back(
           {name, info == run.tensors.end() ? std::nullopt : info->ddp_index});
     }

@@ -10,7 +10,7 @@ namespace {
 // GitHub shows 10 of each kind; the last one is for the count of the rest.
 constexpr std::size_t kShown = 9;
 
-std::string replaced(std::string text, std::string_view letters) {
+std::string replaced(const std::string& text, std::string_view letters) {
   std::string out;
   for (const char letter : text) {
     if (letters.find(letter) != std::string_view::npos) {
