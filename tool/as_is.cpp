@@ -88,11 +88,6 @@ std::string account_of(const RankExit& exit) {
                        : fmt::format("{}; the last that it wrote: {}", how(exit), words);
 }
 
-bool fell(const RankExit& exit) {
-  return exit.kind == RankExit::Kind::kSignaled ||
-         (exit.kind == RankExit::Kind::kExited && exit.code != 0);
-}
-
 bool probe_is_off() {
   const char* off = std::getenv("DDP_DOCTOR");
   return off != nullptr && std::strcmp(off, "0") == 0;

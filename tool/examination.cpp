@@ -13,6 +13,7 @@
 #include "tool/as_is.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
+#include "tool/prepared_ranks.h"
 #include "tool/program_run.h"
 #include "tool/run_folder.h"
 #include "tool/script_run.h"
@@ -66,7 +67,7 @@ class Runs {
     if (const auto* given = std::get_if<ScriptOptions>(&examinee)) {
       ScriptOptions script = *given;
       script.rehearsed = !rehearsed_.insert(script.program).second;
-      run_script(run, script, folder, progress(script.strategy, script.steps));
+      run_script(run, script, folder, prepared_, progress(script.strategy, script.steps));
       clear_progress();
       failure = why_not_run(folder, run);
       if (failure) rehearsed_.erase(script.program);
@@ -109,6 +110,7 @@ class Runs {
   const Streams streams_;
   const InterruptGuard interrupt_;
   const RunFolder folder_;
+  PreparedRanks prepared_;
   const bool terminal_ = isatty(STDERR_FILENO) == 1;
   std::set<fs::path> rehearsed_;  // TorchScript programs that have run
   int count_ = 0;

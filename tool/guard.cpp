@@ -116,7 +116,7 @@ void LaunchGuard::end_all() {
   end_whom([&] {
     std::vector<pid_t> found;
     for (const pid_t pid : descendants_of(getpid())) {
-      if (pid != watchman_ && alive(pid)) found.push_back(pid);
+      if (pid != watchman_ && pid != spared_ && alive(pid)) found.push_back(pid);
     }
     return found;
   });

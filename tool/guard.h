@@ -25,6 +25,9 @@ class LaunchGuard {
   const std::string& name() const { return name_; }
   const std::string& value() const { return value_; }
 
+  // A process that is there for several launches, and is left alone.
+  void spare(pid_t pid) { spared_ = pid; }
+
   // Ends what descends from the launch: asks by SIGTERM those who clean up behind others (Python's
   // resource tracker unlinks semaphores), and a moment later ends by SIGKILL who is left. What
   // were direct children become zombies, for the caller to reap.
@@ -38,6 +41,7 @@ class LaunchGuard {
   std::string name_ = "DDP_DOCTOR_LAUNCH";
   std::string value_;
   pid_t watchman_ = 0;
+  pid_t spared_ = 0;
   int lifeline_ = -1;  // closes with this process, which tells the watchman
 };
 

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
-constexpr auto kLookEvery = std::chrono::milliseconds(20);
+constexpr auto kLookForPeersEvery = std::chrono::milliseconds(20);
 // How long the reporting rank waits for the others once its own program has ended and none of them
 // moves.
 constexpr auto kWaitForOthers = seconds(20);
@@ -52,11 +52,6 @@ std::optional<int> number_of(const char* name) {
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || failure != std::errc() || end != text.data() + text.size()) return {};
   return value;
-}
-
-bool fell(const RankExit& exit) {
-  return exit.kind == RankExit::Kind::kSignaled ||
-         (exit.kind == RankExit::Kind::kExited && exit.code != 0);
 }
 
 // The folder where the launchers of one job meet. Whoever comes first makes it, and clears what a
@@ -143,14 +138,14 @@ void wait_for_others(const JobRank& self, const fs::path& folder, const Interrup
     if (now - moved_at > (interrupt.requested() ? kWaitAfterSigterm : kWaitForOthers)) return;
     if (interrupt.requested() && interrupt.signal() != SIGTERM)
       throw Interrupted("interrupted; this rank was ended");
-    std::this_thread::sleep_for(kLookEvery);
+    std::this_thread::sleep_for(kLookForPeersEvery);
   }
 }
 
 void wait_for_report(const MeetingPlace& place, const InterruptGuard& interrupt) {
   const auto end = Clock::now() + kWaitForReport;
   while (!place.report_announced() && Clock::now() < end && !interrupt.requested())
-    std::this_thread::sleep_for(kLookEvery);
+    std::this_thread::sleep_for(kLookForPeersEvery);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "tool/interrupt.h"
 #include "tool/movement.h"
 #include "tool/native_stacks.h"
+#include "tool/prepared_ranks.h"
 #include "tool/process_notes.h"
 #include "tool/process_table.h"
 #include "tool/relay.h"
@@ -77,11 +78,6 @@ void note_progress(RankExit& exit, const fs::path& folder) {
   const Progress progress = read_progress(progress_file(folder, exit.rank));
   exit.step = progress.step;
   exit.phase = name_of(progress.phase);
-}
-
-bool fell(const RankExit& exit) {
-  return exit.kind == RankExit::Kind::kSignaled ||
-         (exit.kind == RankExit::Kind::kExited && exit.code != 0);
 }
 
 // What the record says of the end: "end", "error", or nothing.
@@ -390,7 +386,13 @@ class Run {
 void Run::start(Child& child) {
   Environment environment = child.program.environment;
   environment[guard_.name()] = guard_.value();
-  child.pid = start_process(child.program.command, environment, child.relay.writer());
+  const auto& command = child.program.command;
+  if (launch_.prepared != nullptr) {
+    child.pid = launch_.prepared->start(command, environment, child.relay.writer());
+    guard_.spare(launch_.prepared->process());
+  } else {
+    child.pid = start_process(command, environment, child.relay.writer());
+  }
   child.relay.release_writer();
 }
 

@@ -18,6 +18,8 @@
 
 namespace ddp_doctor {
 
+class PreparedRanks;
+
 using Environment = std::map<std::string, std::string>;
 
 // This process's own.
@@ -32,6 +34,7 @@ struct Program {
 
 struct Launch {
   std::vector<Program> programs;
+  PreparedRanks* prepared = nullptr;  // starts them; null: each is executed anew
   // The run's folder: progress maps and the notes of processes are read there, logs written.
   std::filesystem::path folder;
   Patience patience;

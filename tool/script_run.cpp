@@ -68,7 +68,7 @@ bool has_record(const fs::path& folder, const RunInfo& run) {
 }  // namespace
 
 void run_script(RunInfo& run, const ScriptOptions& options, const fs::path& folder,
-                const std::function<void(std::int64_t step)>& on_step) {
+                PreparedRanks& prepared, const std::function<void(std::int64_t step)>& on_step) {
   run.is_script = true;
   run.program = options.program.string();
   run.strategy = options.strategy;
@@ -82,6 +82,7 @@ void run_script(RunInfo& run, const ScriptOptions& options, const fs::path& fold
   save_run_info(folder, run);
   Launch start;
   start.programs = programs_of(options, folder);
+  start.prepared = &prepared;
   start.folder = folder;
   // Ranks time out by themselves first, and say in what; this is for those that cannot.
   start.patience.still = start.patience.busy = std::chrono::seconds(options.timeout_s + 10);

@@ -1,4 +1,4 @@
-// One run of a TorchScript program under one strategy, in fresh processes.
+// One run of a TorchScript program under one strategy, in processes of its own.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,12 @@
 
 namespace ddp_doctor {
 
+class PreparedRanks;
+
 // Completes `run` and leaves it, beside the ranks' records, in `folder`, an empty one. Throws
-// Interrupted on Ctrl-C. `on_step` may be empty.
+// Interrupted on Ctrl-C. `prepared` serves several runs. `on_step` may be empty.
 void run_script(RunInfo& run, const ScriptOptions& options, const std::filesystem::path& folder,
-                const std::function<void(std::int64_t step)>& on_step);
+                PreparedRanks& prepared, const std::function<void(std::int64_t step)>& on_step);
 
 // Why the run is none: a program that no rank could start, a record that could not be written, a
 // worker that does not run. A rank that was killed, or one whose first pass failed while others'

@@ -8,7 +8,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'c', 'a', 'l', '2'};
+constexpr std::array<char, 8> kCallLogMagic = {'D', 'D', 'P', 'd', 'c', 'a', 'l', '2'};
 
 struct Header {
   std::array<char, 8> magic;
@@ -32,12 +32,12 @@ struct Entry {
   std::array<char, 120> file;
 };
 
-struct Layout {
+struct LogLayout {
   Header header;
   std::array<Entry, CallLog::kCapacity> entries;
 };
 
-Entry& entry_of(Layout& log, std::int64_t number) {
+Entry& entry_of(LogLayout& log, std::int64_t number) {
   return log.entries[static_cast<std::size_t>((number - 1) % CallLog::kCapacity)];
 }
 
@@ -73,12 +73,12 @@ LoggedCall call_of(const Entry& e) {
 
 }  // namespace
 
-CallLog::CallLog(const std::filesystem::path& file) : map_(file, sizeof(Layout)) {
-  static_cast<Layout*>(map_.data())->header.magic = kMagic;
+CallLog::CallLog(const std::filesystem::path& file) : map_(file, sizeof(LogLayout)) {
+  static_cast<LogLayout*>(map_.data())->header.magic = kCallLogMagic;
 }
 
 std::int64_t CallLog::begin(const LoggedCall& call) noexcept {
-  Layout& log = *static_cast<Layout*>(map_.data());
+  LogLayout& log = *static_cast<LogLayout*>(map_.data());
   const std::int64_t number = log.header.count + 1;
   Entry& entry = entry_of(log, number);
   store(entry.number, std::int64_t{0});
@@ -101,12 +101,12 @@ std::int64_t CallLog::begin(const LoggedCall& call) noexcept {
 }
 
 void CallLog::end(std::int64_t number) noexcept {
-  Entry& entry = entry_of(*static_cast<Layout*>(map_.data()), number);
+  Entry& entry = entry_of(*static_cast<LogLayout*>(map_.data()), number);
   if (entry.number == number) store(entry.end_ns, now());
 }
 
 void CallLog::resume(std::int64_t number) noexcept {
-  Entry& entry = entry_of(*static_cast<Layout*>(map_.data()), number);
+  Entry& entry = entry_of(*static_cast<LogLayout*>(map_.data()), number);
   if (entry.number == number) store(entry.end_ns, std::int64_t{0});
 }
 
@@ -123,8 +123,9 @@ const LoggedCall* waits_in(const std::vector<LoggedCall>& calls) {
 
 std::vector<LoggedCall> read_calls(const std::filesystem::path& file) {
   std::vector<LoggedCall> calls;
-  std::vector<Layout> log(1);
-  if (!read_bytes(file, log.data(), sizeof(Layout)) || log[0].header.magic != kMagic) return calls;
+  std::vector<LogLayout> log(1);
+  if (!read_bytes(file, log.data(), sizeof(LogLayout)) || log[0].header.magic != kCallLogMagic)
+    return calls;
   for (const auto& entry : log[0].entries) {
     if (entry.number > 0) calls.push_back(call_of(entry));
   }

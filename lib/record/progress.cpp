@@ -10,7 +10,9 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '3'};
+constexpr std::array<char, 8> kProgressMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '3'};
+
+}  // namespace
 
 struct PublishedState {
   std::int64_t after_steps;  // the step + 1; 0: none
@@ -18,7 +20,7 @@ struct PublishedState {
 };
 
 // The file's content, in the byte order of the machine, on which alone changed_ns has a meaning.
-struct Layout {
+struct ProgressMap {
   std::array<char, 8> magic;
   std::uint32_t phase;
   std::uint32_t unused;
@@ -28,10 +30,6 @@ struct Layout {
   std::array<PublishedState, 2> published;
   std::int64_t publications;
 };
-
-}  // namespace
-
-struct ProgressWriter::Map : Layout {};
 
 const char* name_of(Phase phase) {
   switch (phase) {
@@ -58,7 +56,8 @@ const char* name_of(Phase phase) {
 }
 
 ProgressWriter::ProgressWriter(const std::filesystem::path& file)
-    : file_(file, sizeof(Map)), map_(new (file_.data()) Map{{kMagic, 0, 0, 0, 0, 0, {}, 0}}) {}
+    : file_(file, sizeof(ProgressMap)),
+      map_(new (file_.data()) ProgressMap{kProgressMagic, 0, 0, 0, 0, 0, {}, 0}) {}
 
 void ProgressWriter::enter(Phase phase, std::int64_t step) noexcept {
   using std::chrono::steady_clock;  // CLOCK_MONOTONIC, which Linux reads without a system call
@@ -82,16 +81,17 @@ Phase ProgressWriter::phase() const noexcept { return static_cast<Phase>(load(ma
 std::int64_t ProgressWriter::step() const noexcept { return load(map_->step); }
 
 Progress read_progress(const std::filesystem::path& file) noexcept {
-  Layout map;
+  ProgressMap map;
   if (!read_bytes(file, &map, sizeof map)) return {};
-  if (map.magic != kMagic || map.phase > static_cast<std::uint32_t>(Phase::kFinished)) return {};
+  if (map.magic != kProgressMagic || map.phase > static_cast<std::uint32_t>(Phase::kFinished))
+    return {};
   return {static_cast<Phase>(map.phase), map.step, map.changed_ns};
 }
 
 std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
                                              std::int64_t step) noexcept {
-  Layout map;
-  if (!read_bytes(file, &map, sizeof map) || map.magic != kMagic) return {};
+  ProgressMap map;
+  if (!read_bytes(file, &map, sizeof map) || map.magic != kProgressMagic) return {};
   for (const PublishedState& state : map.published) {
     if (state.after_steps == step + 1) return state.digest;
   }
@@ -99,7 +99,7 @@ std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
 }
 
 bool ask_for_values(const std::filesystem::path& file, std::int64_t step) noexcept {
-  return write_bytes(file, &step, sizeof step, offsetof(Layout, wanted_step));
+  return write_bytes(file, &step, sizeof step, offsetof(ProgressMap, wanted_step));
 }
 
 }  // namespace ddp_doctor

@@ -33,6 +33,8 @@ struct Progress {
   std::int64_t changed_ns = 0;  // CLOCK_MONOTONIC, of the last change; 0 before the first
 };
 
+struct ProgressMap;  // what the file holds
+
 class ProgressWriter {
  public:
   // Creates or truncates `file`; throws Error if that is impossible.
@@ -48,9 +50,8 @@ class ProgressWriter {
   std::int64_t step() const noexcept;
 
  private:
-  struct Map;
   MappedFile file_;
-  Map* map_;
+  ProgressMap* map_;
 };
 
 // The rank's present state; a file that is missing, short or foreign reads as the default Progress.

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kRunInfoVersion = 1;
 constexpr std::pair<RankExit::Kind, const char*> kKinds[] = {
     {RankExit::Kind::kUnknown, "unknown"},   {RankExit::Kind::kExited, "exited"},
     {RankExit::Kind::kSignaled, "signaled"}, {RankExit::Kind::kTimedOut, "timed-out"},
@@ -73,6 +73,11 @@ Purpose purpose_of(const std::string& name) {
 
 }  // namespace
 
+bool fell(const RankExit& exit) {
+  return exit.kind == RankExit::Kind::kSignaled ||
+         (exit.kind == RankExit::Kind::kExited && exit.code != 0);
+}
+
 const char* name_of(RankExit::Kind kind) {
   for (const auto& [its_kind, name] : kKinds) {
     if (kind == its_kind) return name;
@@ -93,7 +98,7 @@ const char* name_of(Purpose purpose) {
 }
 
 void save_run_info(const fs::path& folder, const RunInfo& run) {
-  ordered_json json = {{"schema_version", kSchemaVersion},
+  ordered_json json = {{"schema_version", kRunInfoVersion},
                        {"index", run.index},
                        {"purpose", name_of(run.purpose)},
                        {"repeats", run.repeats},
@@ -146,11 +151,11 @@ RunInfo load_run_info(const fs::path& folder) {
                             file.string()));
   try {
     const auto json = ordered_json::parse(in);
-    if (const int version = json.at("schema_version"); version > kSchemaVersion) {
+    if (const int version = json.at("schema_version"); version > kRunInfoVersion) {
       throw Error(
           fmt::format("{}: written by a newer ddp-doctor (schema {}, this build reads up to {}); "
                       "update ddp-doctor",
-                      file.string(), version, kSchemaVersion));
+                      file.string(), version, kRunInfoVersion));
     }
     RunInfo run;
     run.index = json.at("index");

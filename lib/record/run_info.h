@@ -21,6 +21,9 @@ struct RankExit {
   std::string last_words;  // the end of what it wrote to stderr
 };
 
+// By itself: not stopped or timed out by ddp-doctor.
+bool fell(const RankExit& exit);
+
 // What the runs of an examination are for.
 enum class Purpose {
   kRun,      // the first is judged, the others stand beside it

@@ -15,6 +15,10 @@ inline constexpr int kCouldNotRun =
 inline constexpr int kRefusedProgram = 3;  // the program's own first pass failed: likewise
 }  // namespace worker_exit
 
+// `script-probe --prepared FD ROOM`: a worker that forks ranks when asked to through that socket.
+// Their command lines are to be seen where ROOM, any text, was.
+inline constexpr char kPreparedOption[] = "--prepared";
+
 // Begins the message for the user on stderr, after whatever libraries wrote there.
 inline constexpr std::string_view kErrorMark = "ddp-doctor: error: ";
 

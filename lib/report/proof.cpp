@@ -108,7 +108,7 @@ std::string side_effects(const RunReport& run, const RunReport& first) {
   return text.empty() ? text : ". Beside it then: " + text;
 }
 
-std::string cost_beside(const Report& report, const RunReport& run) {
+std::string cost_beside(const RunReport& run) {
   if (!repeated(run) || !run.cost || run.cost->base != 0) return {};
   return "; " + describe(*run.cost, "the program as it is");
 }
@@ -182,7 +182,7 @@ void prove(Report& report, Finding& finding) {
       proof.text += ", drift exactly 0";
     if (best.step_time) proof.text += comparison(best, others);
     proof.text += used_elsewhere(best, finding);
-    proof.text += cost_beside(report, best) + side_effects(best, first) + rests_on(best);
+    proof.text += cost_beside(best) + side_effects(best, first) + rests_on(best);
   }
   proof.text += ".";
   finding.proof = std::move(proof);

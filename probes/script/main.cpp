@@ -3,11 +3,17 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "lib/error.h"
 #include "probes/script/options.h"
+#include "probes/script/prepared.h"
 #include "probes/script/torch_text.h"
 #include "probes/script/trainer.h"
 
@@ -34,6 +40,15 @@ int run(const WorkerOptions& options) {
 
 int main(int argc, char** argv) {
   using namespace ddp_doctor;
+  std::vector<std::string> words;
+  std::vector<char*> pointers;
+  if (argc > 3 && std::string_view(argv[1]) == kPreparedOption) {
+    char* const end = argv[argc - 1] + std::strlen(argv[argc - 1]) + 1;
+    words = forked_rank(std::atoi(argv[2]), {argv[0], end});
+    for (auto& word : words) pointers.push_back(word.data());
+    argc = static_cast<int>(pointers.size());
+    argv = pointers.data();
+  }
   int code = worker_exit::kCouldNotRun;
   const auto options = parse_options(argc, argv, code);
   if (!options) return code;

@@ -18,9 +18,7 @@ PY
   sleep 0.1
 done
 [ "${steps:-0}" -ge 2 ] || fail "rank 1 did not get to step 2"
-for pid in $(pgrep -P $doctor_pid); do
-  if tr '\0' '\n' <"/proc/$pid/environ" | grep -qx RANK=1; then kill -KILL "$pid"; fi
-done
+kill -KILL "$(process_of_rank "$work/run/00-ddp" 1)"
 wait $doctor_pid
 got=$?
 [ $got = 1 ] || fail "$last: exit code $got, not 1"

@@ -38,6 +38,14 @@ alive() {
   done
 }
 
+# The process of a rank that records into FOLDER: process_of_rank FOLDER RANK.
+process_of_rank() {
+  local file
+  file=$(grep -ls "$1/rank-$(printf %05d "$2").progress" /proc/[0-9]*/maps)
+  file=${file#/proc/}
+  echo "${file%/maps}"
+}
+
 # No process of this test's runs is alive, and no temporary folder stays.
 nothing_left() {
   local pids

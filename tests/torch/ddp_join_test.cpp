@@ -10,8 +10,6 @@
 namespace ddp_doctor::test {
 namespace {
 
-at::Tensor input_of(int rank) { return tensor_of({2.F, 4.F}) * (rank + 1); }
-
 // Rank 0 has two batches, rank 1 four.
 std::vector<at::Tensor> train(int rank, const ProcessGroupPtr& group, const JoinOptions& join,
                               const DistributedDataParallelOptions& options = {}) {
@@ -37,7 +35,9 @@ TEST(Join, ARankWithoutDataContributesZerosUntilTheOthersAreDone) {
     const auto seen = train(rank, group, {});
     ASSERT_EQ(seen.size(), rank == 0 ? 3U : 5U);
     EXPECT_TRUE(seen[1].equal(tensor_of({3, 6})));
-    if (rank == 1) EXPECT_TRUE(seen[3].equal(tensor_of({2, 4})));
+    if (rank == 1) {
+      EXPECT_TRUE(seen[3].equal(tensor_of({2, 4})));
+    }
     EXPECT_TRUE(seen.back().equal(tensor_of({1 - 3 - 3 - 2 - 2, 1 - 6 - 6 - 4 - 4})));
   });
 }
@@ -45,7 +45,9 @@ TEST(Join, ARankWithoutDataContributesZerosUntilTheOthersAreDone) {
 TEST(Join, DividesByTheRanksThatStillTrainWhereToldTo) {
   on_ranks(2, [](int rank, const ProcessGroupPtr& group) {
     const auto seen = train(rank, group, {.divide_by_initial_world_size = false});
-    if (rank == 1) EXPECT_TRUE(seen[3].equal(tensor_of({4, 8})));
+    if (rank == 1) {
+      EXPECT_TRUE(seen[3].equal(tensor_of({4, 8})));
+    }
     EXPECT_TRUE(seen.back().equal(tensor_of({1 - 3 - 3 - 4 - 4, 1 - 6 - 6 - 8 - 8})));
   });
 }
@@ -54,7 +56,9 @@ TEST(Join, WorksWithTheSearchForUnusedParameters) {
   on_ranks(3, [](int rank, const ProcessGroupPtr& group) {
     const auto seen = train(rank, group, {}, {.find_unused_parameters = true});
     EXPECT_TRUE(seen[0].equal(tensor_of({4, 8})));
-    if (rank == 2) EXPECT_TRUE(seen[5].equal(tensor_of({2, 4})));
+    if (rank == 2) {
+      EXPECT_TRUE(seen[5].equal(tensor_of({2, 4})));
+    }
   });
 }
 

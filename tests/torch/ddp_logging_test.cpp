@@ -7,8 +7,6 @@
 namespace ddp_doctor::test {
 namespace {
 
-at::Tensor input_of(int rank) { return tensor_of({2, 4}) * (rank + 1); }
-
 TEST(LoggingData, TellsWhatTheWrapperWasMadeOf) {
   on_ranks(2, [](int rank, const ProcessGroupPtr& group) {
     DistributedDataParallel ddp(Branches(), group, {.broadcast_buffers = false});

@@ -50,5 +50,7 @@ inline std::string error_of(const std::function<void()>& function) {
 }
 
 inline at::Tensor tensor_of(const std::vector<float>& values) { return torch::tensor(values); }
+// Other data on every rank.
+inline at::Tensor input_of(int rank) { return tensor_of({2, 4}) * (rank + 1); }
 
 }  // namespace ddp_doctor::test

@@ -8,8 +8,6 @@ namespace ddp_doctor::test {
 namespace {
 
 // Rank 0 brings (2, 4), rank 1 (4, 8), and so on.
-at::Tensor input_of(int rank) { return tensor_of({2.F, 4.F}) * (rank + 1); }
-
 TEST(Synchronization, GradientsAreTheExactMeanOverRanks) {
   on_ranks(2, [](int rank, const ProcessGroupPtr& group) {
     DistributedDataParallel ddp(Scale(), group);

@@ -16,8 +16,6 @@ constexpr const char* kUnfinished =
     "Expected to have finished reduction in the prior iteration before starting a new one. This "
     "error indicates that your module has parameters that were not used in producing loss. ";
 
-at::Tensor input_of(int rank) { return tensor_of({2, 4}) * (rank + 1); }
-
 // Debug levels are read when a reducer is made.
 class DebugLevel {
  public:

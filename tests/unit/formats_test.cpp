@@ -50,7 +50,9 @@ std::size_t count(const std::string& text, const std::string& what) {
 TEST(Formats, AreFoundByNameAndBySuffix) {
   for (const auto& format : all_formats()) {
     EXPECT_EQ(find_format(format.name), &format);
-    if (!format.suffix.empty()) EXPECT_EQ(find_format(format.suffix), &format);
+    if (!format.suffix.empty()) {
+      EXPECT_EQ(find_format(format.suffix), &format);
+    }
   }
   EXPECT_EQ(find_format(""), nullptr);
   EXPECT_EQ(find_format(".doc"), nullptr);

@@ -8,13 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <thread>
 
 #include "lib/record/progress.h"
 #include "tests/unit/record_fixture.h"
@@ -216,40 +214,6 @@ TEST_F(RecordTest, AForkedChildNeitherWritesNorCloses) {
     writer.write_step(full_step(2));
   }
   EXPECT_EQ(RecordReader(file()).read().steps.size(), 2U);
-}
-
-TEST_F(RecordTest, IsReadWhileItIsWritten) {
-  RecordWriter writer(folder_, header());
-  std::atomic<bool> stop = false;
-  std::atomic<std::int64_t> written = 0;
-  std::thread training([&] {
-    StepRecord step = full_step(1);
-    step.values[0].bytes.resize(20'000);  // enough for checkpoints to happen on the way
-    for (; step.step <= 400 && !stop; ++step.step) {
-      writer.write_step(step);
-      written = step.step;
-    }
-    stop = true;
-  });
-  const RecordReader reader(file());  // one that stays, and new ones
-  try {
-    while (!stop) {
-      const std::int64_t at_least = written;
-      for (const RankRecord& record : {reader.read(), RecordReader(file()).read()}) {
-        const auto count = static_cast<std::int64_t>(record.steps.size());
-        EXPECT_GE(count, at_least);
-        if (count == 0) continue;
-        EXPECT_EQ(record.steps.back().step, count);
-        EXPECT_EQ(record.steps.back().observations.size(), 4U);
-        EXPECT_EQ(record.steps.back().usages.size(), 4U);
-      }
-    }
-  } catch (const Error& error) {
-    ADD_FAILURE() << error.what();
-  }
-  stop = true;
-  training.join();
-  EXPECT_EQ(written, 400);
 }
 
 // Runs `work` in a child in which `folder` is a file system of its own; skips where that is not

@@ -15,7 +15,7 @@ bool went_around(const StepRecord& step) {
          step.backwards > 0;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_wrapper_bypassed(const Timeline& timeline) {
   if (!timeline.has_wrapper()) return std::vector<Finding>{};
   if (timeline.run.world_size < 2)
     return Undecidable{"there is only one rank, nothing to synchronize"};
@@ -73,7 +73,7 @@ const Rule kWrapperBypassed = {"DDP101",
                                "wrapper-bypassed",
                                Severity::kError,
                                "the loss did not go through the wrapper's forward",
-                               check,
+                               check_wrapper_bypassed,
                                Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -8,7 +8,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -50,6 +50,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kGradientsOutOfSync = {"DDP102", "gradients-out-of-sync", Severity::kError,
-                                  "gradients differ across ranks at optimizer.step", check};
+                                  "gradients differ across ranks at optimizer.step",
+                                  check_gradients_out_of_sync};
 
 }  // namespace ddp_doctor

@@ -20,7 +20,7 @@ std::size_t unsynchronized_at_the_end(const StepRecord& step, int wrapper) {
   return count;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_step_without_sync(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -61,7 +61,7 @@ const Rule kStepWithoutSync = {"DDP103",
                                "step-without-sync",
                                Severity::kError,
                                "the optimizer stepped on gradients left under no_sync",
-                               check,
+                               check_step_without_sync,
                                Scope::kWrapper};
 
 }  // namespace ddp_doctor

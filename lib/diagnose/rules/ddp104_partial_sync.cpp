@@ -33,7 +33,7 @@ const Collective* synchronization(const Timeline& timeline, const TimelineStep& 
   return nullptr;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_partial_sync(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -85,6 +85,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kPartialSync = {"DDP104", "partial-sync", Severity::kError,
-                           "some gradients were synchronized, others were not", check};
+                           "some gradients were synchronized, others were not", check_partial_sync};
 
 }  // namespace ddp_doctor

@@ -9,7 +9,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_parameters_replaced(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -51,7 +51,7 @@ const Rule kParametersReplaced = {"DDP105",
                                   "parameters-replaced-after-wrap",
                                   Severity::kError,
                                   "live parameters are not the ones that the reducer hooked",
-                                  check,
+                                  check_parameters_replaced,
                                   Scope::kWrapper};
 
 }  // namespace ddp_doctor

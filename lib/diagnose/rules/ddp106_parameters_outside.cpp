@@ -32,7 +32,7 @@ bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   return false;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_parameters_outside(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto covered = [&](int id) {
     return timeline.tensors[static_cast<std::size_t>(id)].ddp_index.has_value();
@@ -86,6 +86,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kParametersOutside = {"DDP106", "parameters-outside-ddp", Severity::kError,
-                                 "the optimizer updates parameters that no wrapper covers", check};
+                                 "the optimizer updates parameters that no wrapper covers",
+                                 check_parameters_outside};
 
 }  // namespace ddp_doctor

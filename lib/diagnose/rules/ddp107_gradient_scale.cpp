@@ -15,8 +15,8 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr double kTolerance = 0.01;  // compression to half precision stays well below
-constexpr std::size_t kFewest = 8;   // values that must agree on k
+constexpr double kScaleTolerance = 0.01;  // compression to half precision stays well below
+constexpr std::size_t kFewest = 8;        // values that must agree on k
 
 const Sample* synchronized(const TimelineStep& step, int rank, int id, bool by_hand) {
   return step.sample(rank, id, by_hand ? Stage::kGradient : Stage::kReducedGradient);
@@ -80,7 +80,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
                    factors.end());
   const double k = factors[factors.size() / 2];
   const bool one = std::all_of(factors.begin(), factors.end(), [&](double factor) {
-    return std::abs(factor - k) <= kTolerance * std::abs(k);
+    return std::abs(factor - k) <= kScaleTolerance * std::abs(k);
   });
   if (!one || !std::isfinite(k) || k == 0.0) return {};
   return k;
@@ -101,14 +101,14 @@ bool divided_before(const Timeline& timeline, const TimelineStep& step, double k
 // The sum over micro-batches was divided by their number, after the synchronization.
 bool divided_by_micro_batches(const TimelineStep& step, double k) {
   const int backwards = step.ranks.front()->backwards;
-  return backwards > 1 && std::abs(k * backwards - 1.0) <= kTolerance;
+  return backwards > 1 && std::abs(k * backwards - 1.0) <= kScaleTolerance;
 }
 
 // Clipping after a hand-written synchronization scales as well, by another factor in every step.
 bool is_plain(double k, int world_size) {
   const double w = world_size;
-  return std::abs(k - w) < kTolerance * w || std::abs(k - 1.0 / w) < kTolerance / w ||
-         std::abs(k - w * w) < kTolerance * w * w;
+  return std::abs(k - w) < kScaleTolerance * w || std::abs(k - 1.0 / w) < kScaleTolerance / w ||
+         std::abs(k - w * w) < kScaleTolerance * w * w;
 }
 
 Verdict check_with(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
@@ -120,10 +120,10 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
     const auto k = factor_of(timeline, *step, by_hand);
     if (!k) continue;
     if (by_hand && !is_plain(*k, timeline.run.world_size)) return std::vector<Finding>{};
-    if (std::abs(*k - 1.0) <= 2 * kTolerance || divided_before(timeline, *step, *k) ||
+    if (std::abs(*k - 1.0) <= 2 * kScaleTolerance || divided_before(timeline, *step, *k) ||
         divided_by_micro_batches(*step, *k))
       return std::vector<Finding>{};
-    if (!factors.empty() && std::abs(*k - factors.front()) > kTolerance * factors.front())
+    if (!factors.empty() && std::abs(*k - factors.front()) > kScaleTolerance * factors.front())
       return std::vector<Finding>{};
     if (!finding.first_step) finding.first_step = step->number;
     factors.push_back(*k);
@@ -152,7 +152,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   return std::vector{finding};
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_gradient_scale(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -167,7 +167,7 @@ const Rule kGradientScale = {"DDP107",
                              "gradient-scale",
                              Severity::kError,
                              "synchronized gradients are not the mean of the local ones",
-                             check,
+                             check_gradient_scale,
                              Scope::kWrapper};
 
 }  // namespace ddp_doctor

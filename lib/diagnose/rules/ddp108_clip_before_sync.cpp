@@ -83,7 +83,7 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
   return compared > 0;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_clip_before_sync(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -131,6 +131,6 @@ Verdict check(const Timeline& timeline) {
 const Rule kClipBeforeSync = {"DDP108", "clip-before-sync", Severity::kError,
                               "gradients were scaled by a rank-local factor before they were "
                               "synchronized",
-                              check};
+                              check_clip_before_sync};
 
 }  // namespace ddp_doctor

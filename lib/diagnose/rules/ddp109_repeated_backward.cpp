@@ -24,7 +24,7 @@ std::size_t repeated(const StepRecord& step, int wrapper) {
   return count;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_repeated_backward(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -63,7 +63,7 @@ const Rule kRepeatedBackward = {"DDP109",
                                 "repeated-backward",
                                 Severity::kError,
                                 "several backwards through one forward; only one was reduced",
-                                check,
+                                check_repeated_backward,
                                 Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -11,7 +11,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -55,6 +55,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kAutogradGradBypass = {"DDP110", "autograd-grad-bypass", Severity::kError,
-                                  "gradients were assigned without a backward", check};
+                                  "gradients were assigned without a backward",
+                                  check_autograd_grad_bypass};
 
 }  // namespace ddp_doctor

@@ -119,7 +119,7 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
   return {};
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_rank_dependent_manual_sync(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   const bool hangs = divergence && divergence->reason == Reason::kManualSync;
@@ -151,6 +151,7 @@ Verdict check(const Timeline& timeline) {
 
 const Rule kRankDependentManualSync = {
     "DDP111", "rank-dependent-manual-sync", Severity::kError,
-    "ranks issue different hand-written collectives for their gradients", check};
+    "ranks issue different hand-written collectives for their gradients",
+    check_rank_dependent_manual_sync};
 
 }  // namespace ddp_doctor

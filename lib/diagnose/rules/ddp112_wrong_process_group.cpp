@@ -37,7 +37,7 @@ std::string text_of(const Groups& groups) {
   return text;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_wrong_process_group(const Timeline& timeline) {
   if (timeline.run.world_size < 4)
     return std::vector<Finding>{};  // two subgroups of two ranks at least
   const auto steps = complete_steps(timeline);
@@ -82,6 +82,6 @@ Verdict check(const Timeline& timeline) {
 
 const Rule kWrongProcessGroup = {"DDP112", "wrong-process-group", Severity::kError,
                                  "gradients agree inside subgroups, not across all replicas",
-                                 check};
+                                 check_wrong_process_group};
 
 }  // namespace ddp_doctor

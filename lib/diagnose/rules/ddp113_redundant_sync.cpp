@@ -40,7 +40,7 @@ const Collective* reduced_again(const Timeline& timeline, const TimelineStep& st
   return any ? *call : nullptr;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_redundant_sync(const Timeline& timeline) {
   if (!timeline.wrapper || timeline.run.world_size < 2) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -90,7 +90,7 @@ const Rule kRedundantSync = {"DDP113",
                              "redundant-sync",
                              Severity::kAdvice,
                              "gradients are synchronized more often than needed",
-                             check,
+                             check_redundant_sync,
                              Scope::kWrapper};
 
 }  // namespace ddp_doctor

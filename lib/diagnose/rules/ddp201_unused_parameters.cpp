@@ -167,7 +167,7 @@ void prescribe(const Timeline& timeline, const Unused& found, Finding& finding) 
   cure.fallbacks = {"allreduce-flat"};
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_unused_parameters(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   // Where the reducer found that a static graph changed, the unused set is DDP206's to tell.
@@ -219,7 +219,7 @@ const Rule kUnusedParameters = {"DDP201",
                                 "unused-parameters",
                                 Severity::kError,
                                 "trainable parameters got no gradient on any rank",
-                                check,
+                                check_unused_parameters,
                                 Scope::kWrapper};
 
 }  // namespace ddp_doctor

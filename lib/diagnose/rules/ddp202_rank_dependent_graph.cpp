@@ -85,7 +85,7 @@ void compare_split(const Timeline& timeline, Dependence& dependence) {
   }
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_rank_dependent_graph(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   Dependence dependence;
@@ -129,7 +129,7 @@ const Rule kRankDependentGraph = {"DDP202",
                                   "rank-dependent-graph",
                                   Severity::kError,
                                   "a parameter is used on some ranks and not on others",
-                                  check,
+                                  check_rank_dependent_graph,
                                   Scope::kWrapper};
 
 }  // namespace ddp_doctor

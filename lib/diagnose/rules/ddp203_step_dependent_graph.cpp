@@ -10,7 +10,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_step_dependent_graph(const Timeline& timeline) {
   // A promise of static_graph that is broken is DDP206's.
   if (!timeline.has_wrapper() || timeline.flag("static_graph")) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
@@ -63,7 +63,7 @@ const Rule kStepDependentGraph = {"DDP203",
                                   "step-dependent-graph",
                                   Severity::kWarning,
                                   "the set of used parameters changes between steps",
-                                  check,
+                                  check_step_dependent_graph,
                                   Scope::kWrapper};
 
 }  // namespace ddp_doctor

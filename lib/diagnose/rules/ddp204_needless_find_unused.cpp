@@ -18,7 +18,7 @@ std::size_t steps_not_examined(const Timeline& timeline) {
                     [](const TimelineStep& step) { return step.number > 0 && !step.examined(); }));
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_needless_find_unused(const Timeline& timeline) {
   if (!timeline.has_wrapper() || !timeline.flag("find_unused_parameters") ||
       timeline.flag("static_graph")) {
     return std::vector<Finding>{};
@@ -67,7 +67,7 @@ const Rule kNeedlessFindUnused = {"DDP204",
                                   "needless-find-unused",
                                   Severity::kAdvice,
                                   "find_unused_parameters=True, yet nothing was unused",
-                                  check,
+                                  check_needless_find_unused,
                                   Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -18,7 +18,7 @@ bool checkpoints_reentrantly(const Timeline& timeline, const std::string& text) 
   return text.find("checkpoint.py") != std::string::npos || checkpoints_reentrantly(timeline);
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_marked_ready_twice(const Timeline& timeline) {
   Finding finding = finding_of(kMarkedReadyTwice);
   std::set<int> parameters;
   std::string text;
@@ -64,6 +64,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kMarkedReadyTwice = {"DDP205", "marked-ready-twice", Severity::kError,
-                                "a parameter's hook fired twice in one iteration", check};
+                                "a parameter's hook fired twice in one iteration",
+                                check_marked_ready_twice};
 
 }  // namespace ddp_doctor

@@ -89,7 +89,7 @@ std::string message_for(const Timeline& timeline, const TimelineStep* first,
                      names);
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_static_graph_violated(const Timeline& timeline) {
   if (!timeline.has_wrapper() || !timeline.flag("static_graph")) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   const TimelineStep* first = steps.empty() ? nullptr : steps.front();
@@ -125,8 +125,11 @@ Verdict check(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStaticGraphViolated = {
-    "DDP206", "static-graph-violated", Severity::kError, "static_graph=True, but the graph changed",
-    check,    Scope::kWrapper};
+const Rule kStaticGraphViolated = {"DDP206",
+                                   "static-graph-violated",
+                                   Severity::kError,
+                                   "static_graph=True, but the graph changed",
+                                   check_static_graph_violated,
+                                   Scope::kWrapper};
 
 }  // namespace ddp_doctor

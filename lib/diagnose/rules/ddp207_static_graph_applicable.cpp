@@ -20,7 +20,7 @@ bool static_graph_would_fail(const TimelineStep& step, int rank, const std::set<
                      [&](int id) { return step.usage(rank, id)->in_output.value_or(false); });
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_static_graph_applicable(const Timeline& timeline) {
   if (!timeline.has_wrapper() || !timeline.flag("find_unused_parameters") ||
       timeline.flag("static_graph")) {
     return std::vector<Finding>{};
@@ -67,7 +67,7 @@ const Rule kStaticGraphApplicable = {"DDP207",
                                      "static-graph-applicable",
                                      Severity::kAdvice,
                                      "the unused set never changes: static_graph=True would do",
-                                     check,
+                                     check_static_graph_applicable,
                                      Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -16,7 +16,7 @@ bool still_in_step(const TimelineStep& step, int tensor) {
   return before != nullptr && after != nullptr && before->values == after->values;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_unused_but_updated(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
   Finding finding = finding_of(kUnusedButUpdated);
@@ -61,6 +61,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kUnusedButUpdated = {"DDP208", "unused-but-updated", Severity::kAdvice,
-                                "a parameter without a gradient still moves", check};
+                                "a parameter without a gradient still moves",
+                                check_unused_but_updated};
 
 }  // namespace ddp_doctor

@@ -8,7 +8,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_weights_drift(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -58,6 +58,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kWeightsDrift = {"DDP301", "weights-drift", Severity::kError,
-                            "weights differ across ranks", check};
+                            "weights differ across ranks", check_weights_drift};
 
 }  // namespace ddp_doctor

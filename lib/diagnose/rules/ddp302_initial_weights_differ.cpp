@@ -8,7 +8,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_initial_weights_differ(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto* start = timeline.step(0);
   if (start == nullptr || !start->complete())
@@ -47,6 +47,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kInitialWeightsDiffer = {"DDP302", "initial-weights-differ", Severity::kError,
-                                    "replicas differ before the first step", check};
+                                    "replicas differ before the first step",
+                                    check_initial_weights_differ};
 
 }  // namespace ddp_doctor

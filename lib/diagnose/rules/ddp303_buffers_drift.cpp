@@ -41,7 +41,7 @@ bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*
   return apart;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_buffers_drift(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -87,6 +87,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kBuffersDrift = {"DDP303", "buffers-drift", Severity::kWarning,
-                            "buffers differ across ranks and stay apart", check};
+                            "buffers differ across ranks and stay apart", check_buffers_drift};
 
 }  // namespace ddp_doctor

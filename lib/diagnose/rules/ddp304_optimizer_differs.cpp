@@ -90,7 +90,7 @@ std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& st
   return finding;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_optimizer_differs(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
@@ -108,6 +108,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kOptimizerDiffers = {"DDP304", "optimizer-differs", Severity::kError,
-                                "hyper-parameters or optimizer state differ across ranks", check};
+                                "hyper-parameters or optimizer state differ across ranks",
+                                check_optimizer_differs};
 
 }  // namespace ddp_doctor

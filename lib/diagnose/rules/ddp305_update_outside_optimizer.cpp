@@ -32,7 +32,7 @@ bool different_before(const Timeline& timeline, const TimelineStep& step, int id
   return false;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_update_outside_optimizer(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   std::vector<const TimelineStep*> steps;  // with the state before the first one
   for (const auto& step : timeline.steps) {
@@ -69,6 +69,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kUpdateOutsideOptimizer = {"DDP305", "update-outside-optimizer", Severity::kError,
-                                      "weights changed between two optimizer steps", check};
+                                      "weights changed between two optimizer steps",
+                                      check_update_outside_optimizer};
 
 }  // namespace ddp_doctor

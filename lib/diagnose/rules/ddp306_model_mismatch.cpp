@@ -46,7 +46,7 @@ bool alike(const TensorInfo* a, const TensorInfo* b) {
   return same_kind(a, b) && a->ddp_index == b->ddp_index;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_model_mismatch(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto* first = timeline.record(0);
   if (first == nullptr) return Undecidable{"rank 0 left no record"};
@@ -106,6 +106,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kModelMismatch = {"DDP306", "model-mismatch", Severity::kError,
-                             "the ranks' models have different parameters", check};
+                             "the ranks' models have different parameters", check_model_mismatch};
 
 }  // namespace ddp_doctor

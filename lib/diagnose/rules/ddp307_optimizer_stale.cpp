@@ -11,7 +11,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_optimizer_stale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   std::set<int> left_out;  // used, and in no optimizer
@@ -56,6 +56,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kOptimizerStale = {"DDP307", "optimizer-stale-parameters", Severity::kError,
-                              "the optimizer does not hold the live parameters", check};
+                              "the optimizer does not hold the live parameters",
+                              check_optimizer_stale};
 
 }  // namespace ddp_doctor

@@ -47,7 +47,7 @@ std::vector<std::vector<int>> twins(const Timeline& timeline, const TimelineStep
   return groups;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_duplicate_data(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.size() < kFewestSteps)
@@ -92,7 +92,7 @@ const Rule kDuplicateData = {"DDP401",
                              "duplicate-data",
                              Severity::kWarning,
                              "several ranks compute the same local gradients",
-                             check,
+                             check_duplicate_data,
                              Scope::kWrapper};
 
 }  // namespace ddp_doctor

@@ -36,7 +36,7 @@ Origin nonfinite(const Timeline& timeline, const TimelineStep& step, Stage stage
   return origin;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_nonfinite_gradient(const Timeline& timeline) {
   const auto has_gradients = [](const TimelineStep& step) { return step.number > 0; };
   if (std::none_of(timeline.steps.begin(), timeline.steps.end(), has_gradients))
     return Undecidable{"no step was recorded"};
@@ -79,6 +79,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kNonfiniteGradient = {"DDP402", "nonfinite-gradient", Severity::kError,
-                                 "NaN or Inf in a gradient reached the weights", check};
+                                 "NaN or Inf in a gradient reached the weights",
+                                 check_nonfinite_gradient};
 
 }  // namespace ddp_doctor

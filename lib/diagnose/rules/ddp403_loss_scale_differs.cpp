@@ -10,7 +10,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_loss_scale_differs(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
@@ -50,6 +50,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kLossScaleDiffers = {"DDP403", "loss-scale-differs", Severity::kError,
-                                "the gradient scaler's scale or decision differs", check};
+                                "the gradient scaler's scale or decision differs",
+                                check_loss_scale_differs};
 
 }  // namespace ddp_doctor

@@ -54,7 +54,7 @@ std::vector<Pass> trained(const std::vector<Pass>& passes, const std::string& sa
   return own;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_sampler_order_repeats(const Timeline& timeline) {
   const auto* record = timeline.record(0);
   if (record == nullptr) return Undecidable{"rank 0 left no record"};
   const auto all = passes_of(*record);
@@ -89,6 +89,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kSamplerOrderRepeats = {"DDP404", "sampler-order-repeats", Severity::kWarning,
-                                   "a sampler shuffles, and set_epoch is never called", check};
+                                   "a sampler shuffles, and set_epoch is never called",
+                                   check_sampler_order_repeats};
 
 }  // namespace ddp_doctor

@@ -14,7 +14,7 @@ namespace {
 // threads on small batches, docs/rules/DDP405.md).
 constexpr std::int64_t kFewSamples = 8;
 
-Verdict check(const Timeline& timeline) {
+Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   if (!timeline.wrapper) return Undecidable{"there is no wrapper whose BatchNorm could be seen"};
   const std::string subject = fmt::format("wrapper {}", *timeline.wrapper);
@@ -52,7 +52,7 @@ const Rule kBatchnormLocal = {"DDP405",
                               "batchnorm-local-statistics",
                               Severity::kAdvice,
                               "BatchNorm with few samples per rank and no SyncBatchNorm",
-                              check,
+                              check_batchnorm_local_statistics,
                               Scope::kWrapper};
 
 }  // namespace ddp_doctor

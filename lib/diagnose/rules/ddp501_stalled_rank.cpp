@@ -144,7 +144,7 @@ std::optional<Finding> by_silence(const Timeline& timeline) {
   return with_stacks(timeline, std::move(finding));
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_stalled_rank(const Timeline& timeline) {
   const auto divergence = divergence_of(timeline);
   std::optional<Finding> finding;
   if (!divergence) {
@@ -172,6 +172,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kStalledRank = {"DDP501", "stalled-rank", Severity::kError,
-                           "a rank makes no progress while others wait for it", check};
+                           "a rank makes no progress while others wait for it", check_stalled_rank};
 
 }  // namespace ddp_doctor

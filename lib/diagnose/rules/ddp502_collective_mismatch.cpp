@@ -10,7 +10,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_collective_mismatch(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kMismatch) return std::vector<Finding>{};
@@ -34,6 +34,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kCollectiveMismatch = {"DDP502", "collective-mismatch", Severity::kError,
-                                  "ranks are in different collectives", check};
+                                  "ranks are in different collectives", check_collective_mismatch};
 
 }  // namespace ddp_doctor

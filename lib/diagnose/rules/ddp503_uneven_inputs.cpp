@@ -21,7 +21,7 @@ std::string steps_of(const Timeline& timeline) {
   return text;
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_uneven_inputs(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kUneven) return std::vector<Finding>{};
@@ -48,6 +48,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kUnevenInputs = {"DDP503", "uneven-inputs", Severity::kError,
-                            "a rank ran out of data while others still train", check};
+                            "a rank ran out of data while others still train", check_uneven_inputs};
 
 }  // namespace ddp_doctor

@@ -59,7 +59,7 @@ std::string crash_message(const std::vector<Fall>& falls, const Finding& finding
       finding.ranks.size() < falls.size() ? " The other ranks ended because of it." : "");
 }
 
-Verdict check(const Timeline& timeline) {
+Verdict check_rank_crashed(const Timeline& timeline) {
   const auto falls = falls_of(timeline);
   // Where all that is known is that ranks waited in vain, nobody fell: DDP501 to DDP505.
   if (falls.empty() || falls.front().kind == "stuck-collective") return std::vector<Finding>{};
@@ -84,6 +84,6 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kRankCrashed = {"DDP504", "rank-crashed", Severity::kError,
-                           "a rank ended with an exception or a signal", check};
+                           "a rank ended with an exception or a signal", check_rank_crashed};
 
 }  // namespace ddp_doctor

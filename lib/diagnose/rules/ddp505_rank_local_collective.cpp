@@ -10,7 +10,7 @@
 namespace ddp_doctor {
 namespace {
 
-Verdict check(const Timeline& timeline) {
+Verdict check_rank_local_collective(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kLocal) return std::vector<Finding>{};
@@ -37,6 +37,7 @@ Verdict check(const Timeline& timeline) {
 }  // namespace
 
 const Rule kRankLocalCollective = {"DDP505", "rank-local-collective", Severity::kError,
-                                   "one rank alone entered a collective", check};
+                                   "one rank alone entered a collective",
+                                   check_rank_local_collective};
 
 }  // namespace ddp_doctor
