@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How long the diagnosis of a large run takes, and how much memory: `ddp-doctor report` on records of made-up training.
 
-usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP]
+usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP] [--out DIR]
 
 Every rank has the given number of parameters of 64 elements; the steps that are looked at are those of `run --every N --warmup 20`, each with local,
 reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. Needs no torch.
 """
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -73,14 +74,16 @@ def main():
     parser.add_argument("--doctor", required=True)
     for name, default in (("ranks", 8), ("steps", 1000), ("parameters", 300), ("every", 10), ("bug", 0)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"[{default}]")
+    parser.add_argument("--out", help="keeps the records there")
     options = parser.parse_args()
     doctor = pathlib.Path(options.doctor).absolute()
     sys.path.insert(0, str(doctor.parent.parent / "libexec/ddp-doctor/python"))
     from ddp_doctor_probe import native
 
-    with tempfile.TemporaryDirectory(prefix="ddp-doctor-bench-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = options.out or stack.enter_context(tempfile.TemporaryDirectory(prefix="ddp-doctor-bench-"))
         run = pathlib.Path(folder) / "00-as-is"
-        run.mkdir()
+        run.mkdir(parents=True)
         begin = time.monotonic()
         for rank in range(options.ranks):
             write_rank(native, run, rank, options)

@@ -52,7 +52,7 @@ int world_size_of(const fs::path& folder, const std::vector<ProcessNote>& notes,
   if (size > 0) return size;
   for (const int rank : recorded_ranks(folder)) {
     try {
-      return RecordReader(record_file(folder, rank)).read().header.world_size;
+      return RecordReader(record_file(folder, rank)).header().world_size;
     } catch (const Error&) {  // Timeline::load will say what is wrong with it
     }
   }
@@ -191,7 +191,7 @@ void judge_unseen_ends(RunInfo& run, const fs::path& folder, const Launched& lau
   for (auto& exit : run.exits) {
     std::string end;
     try {
-      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read().events) {
+      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read_outline().events) {
         if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
       }
     } catch (const Error&) {
@@ -220,7 +220,7 @@ void forgive_late_ends(RunInfo& run, const fs::path& folder) {
     if (exit.kind != RankExit::Kind::kSignaled || exit.code == SIGKILL) continue;
     bool ended = false;
     try {
-      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read().events)
+      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read_outline().events)
         ended = ended || event.kind == "end";
     } catch (const Error&) {
     }

@@ -84,7 +84,7 @@ void note_progress(RankExit& exit, const fs::path& folder) {
 std::string recorded_end(const fs::path& folder, int rank) {
   std::string end;
   try {
-    for (const auto& event : RecordReader(record_file(folder, rank)).read().events) {
+    for (const auto& event : RecordReader(record_file(folder, rank)).read_outline().events) {
       if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
     }
   } catch (const Error&) {  // no record

@@ -71,8 +71,8 @@ std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step) {
   return ids;
 }
 
-const Observation* local_gradient(const Timeline& timeline, const TimelineStep& step, int rank,
-                                  int tensor) {
+const TensorDigest* local_gradient(const Timeline& timeline, const TimelineStep& step, int rank,
+                                   int tensor) {
   if (const auto* seen = step.find(rank, tensor, Stage::kLocalGradient)) return seen;
   if (const auto* seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
   // Neither a reducer nor a hand touched it: what the optimizer got is what the backward left.
@@ -83,11 +83,11 @@ const Observation* local_gradient(const Timeline& timeline, const TimelineStep& 
 }
 
 bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor) {
-  const Observation* first = nullptr;
+  const TensorDigest* first = nullptr;
   for (int rank : all_ranks(timeline)) {
     const auto* seen = local_gradient(timeline, step, rank, tensor);
     if (seen == nullptr) continue;
-    if (first != nullptr && first->digest.bits != seen->digest.bits) return true;
+    if (first != nullptr && first->bits != seen->bits) return true;
     first = seen;
   }
   return false;

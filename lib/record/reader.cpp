@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -240,6 +241,11 @@ std::vector<StepRecord> read_steps(const Connection& connection) {
   return steps;
 }
 
+[[noreturn]] void refuse_step(std::int64_t number) {
+  throw SqliteError(SQLITE_CORRUPT,
+                    "rows of step " + std::to_string(number) + ", which is not in table 'step'");
+}
+
 Stage stage_of(int number) {
   if (number < 0 || number >= kStages) {
     throw SqliteError(SQLITE_CORRUPT, "an observation has stage " + std::to_string(number));
@@ -292,22 +298,45 @@ Collective collective_of(const Statement& row) {
           row.text(7), row.text(8), row.text(9), row.small(10),  row.integer(11)};
 }
 
-// Calls add(step) for each row of a query whose column 0 is the step and ascends as `steps` do.
-template <class Add>
-void for_each_in_step(const Connection& connection, const char* sql, std::vector<StepRecord>& steps,
-                      const Add& add) {
-  Statement row(connection, sql);
-  row.bind_all();
-  auto step = steps.begin();
-  while (row.next()) {
-    const std::int64_t number = row.integer(0);
-    while (step != steps.end() && step->step < number) ++step;
-    if (step == steps.end() || step->step != number) {
-      throw SqliteError(SQLITE_CORRUPT, "rows of step " + std::to_string(number) +
-                                            ", which is not in table 'step'");
-    }
-    add(*step, row);
+// All steps.
+constexpr auto kFirst = std::numeric_limits<std::int64_t>::min();
+constexpr auto kLast = std::numeric_limits<std::int64_t>::max();
+
+// The rows of a query whose column 0 is the step, ascending, a step at a time.
+class RowsByStep {
+ public:
+  // `sql` has two parameters: the first step and the last.
+  RowsByStep(const Connection& connection, const char* sql, std::int64_t first, std::int64_t last)
+      : row_(connection, sql) {
+    row_.bind_all(first, last);
+    more_ = row_.next();
   }
+
+  // Nothing after the last row.
+  std::optional<std::int64_t> step() const {
+    return more_ ? std::optional(row_.integer(0)) : std::nullopt;
+  }
+  // Calls use(row) for each row of `step`, the present one or later.
+  template <class Use>
+  void each(std::int64_t step, const Use& use) {
+    for (; more_ && row_.integer(0) == step; more_ = row_.next()) use(row_);
+  }
+
+ private:
+  Statement row_;
+  bool more_ = false;
+};
+
+void read_calls(const Connection& connection, std::vector<StepRecord>& steps) {
+  RowsByStep rows(connection,
+                  "SELECT step, position, op, reduce, dtype, numel, process_group, moment, "
+                  "target, file, line, count FROM collective WHERE step BETWEEN ? AND ? "
+                  "ORDER BY step, position",
+                  kFirst, kLast);
+  for (auto& step : steps) {
+    rows.each(step.step, [&](const Statement& row) { step.calls.push_back(collective_of(row)); });
+  }
+  if (rows.step()) refuse_step(*rows.step());
 }
 
 std::vector<DdpField> read_ddp_fields(const Connection& connection) {
@@ -359,6 +388,55 @@ std::vector<Fact> read_facts(const Connection& connection) {
   return facts;
 }
 
+RankRecord read_outline_of(const Connection& connection) {
+  RankRecord record;
+  record.header = read_header(connection);
+  record.tensors = read_tensors(connection);
+  record.steps = read_steps(connection);
+  read_calls(connection, record.steps);
+  record.ddp_fields = read_ddp_fields(connection);
+  record.events = read_events(connection);
+  record.sites = read_sites(connection);
+  record.facts = read_facts(connection);
+  return record;
+}
+
+template <class Use>
+void each_details_of(const Connection& connection, std::int64_t first, std::int64_t last,
+                     const Use& use) {
+  RowsByStep observations(connection,
+                          "SELECT step, tensor, stage, digest, l2_norm, max_abs, nonfinite, numel "
+                          "FROM observation WHERE step BETWEEN ? AND ? "
+                          "ORDER BY step, tensor, stage",
+                          first, last);
+  RowsByStep usages(connection,
+                    "SELECT step, tensor, used, reached, in_output, frozen, arrivals, "
+                    "last_backward, replaced, in_optimizer, assigned FROM usage "
+                    "WHERE step BETWEEN ? AND ? ORDER BY step, tensor",
+                    first, last);
+  RowsByStep samples(connection,
+                     "SELECT step, tensor, stage, elements FROM sample "
+                     "WHERE step BETWEEN ? AND ? ORDER BY step, tensor, stage",
+                     first, last);
+  StepRecord details;
+  for (;;) {
+    std::optional<std::int64_t> next;
+    for (const auto* rows : {&observations, &usages, &samples}) {
+      if (const auto step = rows->step(); step && (!next || *step < *next)) next = step;
+    }
+    if (!next) return;
+    details.step = *next;
+    details.observations.clear();
+    details.usages.clear();
+    details.samples.clear();
+    observations.each(
+        *next, [&](const Statement& row) { details.observations.push_back(observation_of(row)); });
+    usages.each(*next, [&](const Statement& row) { details.usages.push_back(usage_of(row)); });
+    samples.each(*next, [&](const Statement& row) { details.samples.push_back(sample_of(row)); });
+    use(details);
+  }
+}
+
 }  // namespace
 
 struct RecordReader::Database {
@@ -383,40 +461,35 @@ RankRecord RecordReader::read() const {
   Connection& connection = database_->connection;
   try {
     Transaction snapshot(connection, "DEFERRED");  // all tables as of one moment
-    RankRecord record;
-    record.header = read_header(connection);
-    record.tensors = read_tensors(connection);
-    record.steps = read_steps(connection);
-    for_each_in_step(connection,
-                     "SELECT step, tensor, stage, digest, l2_norm, max_abs, nonfinite, numel "
-                     "FROM observation ORDER BY step, tensor, stage",
-                     record.steps, [](StepRecord& step, const Statement& row) {
-                       step.observations.push_back(observation_of(row));
-                     });
-    for_each_in_step(connection,
-                     "SELECT step, tensor, used, reached, in_output, frozen, arrivals, "
-                     "last_backward, replaced, in_optimizer, assigned FROM usage "
-                     "ORDER BY step, tensor",
-                     record.steps, [](StepRecord& step, const Statement& row) {
-                       step.usages.push_back(usage_of(row));
-                     });
-    for_each_in_step(connection,
-                     "SELECT step, tensor, stage, elements FROM sample "
-                     "ORDER BY step, tensor, stage",
-                     record.steps, [](StepRecord& step, const Statement& row) {
-                       step.samples.push_back(sample_of(row));
-                     });
-    for_each_in_step(connection,
-                     "SELECT step, position, op, reduce, dtype, numel, process_group, moment, "
-                     "target, file, line, count FROM collective ORDER BY step, position",
-                     record.steps, [](StepRecord& step, const Statement& row) {
-                       step.calls.push_back(collective_of(row));
-                     });
-    record.ddp_fields = read_ddp_fields(connection);
-    record.events = read_events(connection);
-    record.sites = read_sites(connection);
-    record.facts = read_facts(connection);
+    RankRecord record = read_outline_of(connection);
+    auto step = record.steps.begin();
+    each_details_of(connection, kFirst, kLast, [&](const StepRecord& details) {
+      while (step != record.steps.end() && step->step < details.step) ++step;
+      if (step == record.steps.end() || step->step != details.step) refuse_step(details.step);
+      step->observations = details.observations;
+      step->samples = details.samples;
+      step->usages = details.usages;
+    });
     return record;
+  } catch (const SqliteError& error) {
+    refuse(database_->file, error);
+  }
+}
+
+RankRecord RecordReader::read_outline() const {
+  try {
+    Transaction snapshot(database_->connection, "DEFERRED");
+    return read_outline_of(database_->connection);
+  } catch (const SqliteError& error) {
+    refuse(database_->file, error);
+  }
+}
+
+void RecordReader::each_details(std::int64_t first, std::int64_t last,
+                                const std::function<void(const StepRecord&)>& use) const {
+  try {
+    Transaction snapshot(database_->connection, "DEFERRED");
+    each_details_of(database_->connection, first, last, use);
   } catch (const SqliteError& error) {
     refuse(database_->file, error);
   }

@@ -34,6 +34,12 @@ class RecordReader {
   RecordReader(RecordReader&&) noexcept;
 
   RankRecord read() const;
+  // Without observations, samples and usages.
+  RankRecord read_outline() const;
+  // These, of the steps from `first` to `last`, one after the other: nothing else is set. Steps
+  // without any are left out.
+  void each_details(std::int64_t first, std::int64_t last,
+                    const std::function<void(const StepRecord&)>& use) const;
 
   // The last step whose tensors were looked at, and the digests of its weights by name: enough to
   // see whether replicas differ while they still train.

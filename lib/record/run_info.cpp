@@ -132,7 +132,7 @@ fs::path first_record(const fs::path& folder) {
 
 // Records that no launcher stands behind: those of a test that examines its own ranks.
 RunInfo run_of(const fs::path& record) {
-  const RecordHeader header = RecordReader(record).read().header;
+  const RecordHeader header = RecordReader(record).header();
   RunInfo run;
   run.program = header.program;
   run.world_size = header.world_size;

@@ -109,7 +109,7 @@ Baseline Baseline::of(const RunReport& run) {
   Baseline baseline;
   baseline.world_size_ = run.info.world_size;
   baseline.torch_ = torch_of(run);
-  if (run.fingerprint) baseline.fingerprint_ = *run.fingerprint;
+  if (run.fingerprint) baseline.fingerprint_ = run.fingerprint();
   return baseline;
 }
 

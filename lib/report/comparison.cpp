@@ -128,12 +128,13 @@ void compare_runs(Report& report) {
   label(report.runs);
   measure_costs(report.runs);
   if (report.purpose != Purpose::kCompare) return;
-  const auto& first = report.runs.front();
-  for (std::size_t i = 1; i < report.runs.size(); ++i) {
-    const auto& run = report.runs[i];
-    if (first.fingerprint && run.fingerprint) {
+  if (const auto& first = report.runs.front(); first.fingerprint) {
+    const Fingerprint examined = first.fingerprint();
+    for (std::size_t i = 1; i < report.runs.size(); ++i) {
+      const auto& run = report.runs[i];
+      if (!run.fingerprint) continue;
       report.equalities.push_back(
-          {0, static_cast<int>(i), Fingerprint::compare(*first.fingerprint, *run.fingerprint)});
+          {0, static_cast<int>(i), Fingerprint::compare(examined, run.fingerprint())});
     }
   }
   report.difference = difference_of(report);

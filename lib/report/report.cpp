@@ -26,8 +26,8 @@ std::optional<double> gradient_norm(const Timeline& timeline, const TimelineStep
     const auto* seen = step.find(rank, id, Stage::kGradient);
     if (seen == nullptr) continue;
     any = true;
-    finite = finite && seen->digest.nonfinite == 0;
-    sum += seen->digest.l2_norm * seen->digest.l2_norm;
+    finite = finite && seen->nonfinite == 0;
+    sum += seen->l2_norm * seen->l2_norm;
   }
   if (!any) return {};
   return finite ? std::sqrt(sum) : std::nan("");
@@ -266,7 +266,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   read_strategy(timeline, report);
   report.wrap_place = where(timeline, "wrap");
   report.step_place = where(timeline, "step");
-  report.fingerprint = std::make_shared<Fingerprint>(timeline);
+  report.fingerprint = Fingerprint::later(timeline);
   return report;
 }
 

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,12 +61,12 @@ struct RunReport {
   std::optional<StepTime> step_time;
   std::vector<std::optional<double>> again_ms;  // median step times of its repeats, round by round
   std::optional<Cost> cost;
-  std::vector<std::string> changes;                // what its strategy did to the program
-  std::vector<std::string> unapplied;              // and what it could not do, and why
-  std::optional<Where> wrap_place;                 // the user's lines: where the wrapper is made,
-  std::optional<Where> step_place;                 // and where the optimizer steps
-  std::shared_ptr<const Fingerprint> fingerprint;  // by which it is compared with other runs
-  std::optional<double> probe_ms;  // median cost of the examination itself, per step
+  std::vector<std::string> changes;          // what its strategy did to the program
+  std::vector<std::string> unapplied;        // and what it could not do, and why
+  std::optional<Where> wrap_place;           // the user's lines: where the wrapper is made,
+  std::optional<Where> step_place;           // and where the optimizer steps
+  std::function<Fingerprint()> fingerprint;  // by which it is compared with other runs
+  std::optional<double> probe_ms;            // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;
   std::vector<DdpField> ddp;
   std::vector<std::string> notes;

@@ -4,28 +4,59 @@
 #include <set>
 
 namespace ddp_doctor {
+namespace {
 
-Fingerprint::Fingerprint(const Timeline& timeline) {
-  const auto ranks = static_cast<std::size_t>(timeline.run.world_size);
-  for (const auto& step : timeline.steps) {
-    if (step.number > 0 && !step.examined()) continue;
-    auto& seen_in_step = steps_[step.number];
-    for (const auto& tensor : timeline.tensors) {
-      if (tensor.kind != "parameter") continue;
-      Seen seen{ByRank(ranks), ByRank(ranks), std::vector<std::optional<bool>>(ranks)};
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        const auto look = [&](Stage stage, ByRank& into) {
-          const auto* found = step.find(static_cast<int>(rank), tensor.id, stage);
-          if (found != nullptr) into[rank] = found->digest.bits;
+// What a step's tensors were, for as long as it is held.
+struct ObservedStep {
+  std::int64_t number;
+  std::shared_ptr<const StepDetails> details;
+};
+
+struct Parameter {
+  int tensor;
+  std::string name;
+};
+
+Fingerprint::Steps read(const std::vector<ObservedStep>& steps,
+                        const std::vector<Parameter>& parameters, std::size_t ranks) {
+  Fingerprint::Steps bits;
+  for (const auto& step : steps) {
+    auto& seen_in_step = bits[step.number];
+    for (const auto& parameter : parameters) {
+      Fingerprint::Seen seen{Fingerprint::ByRank(ranks), Fingerprint::ByRank(ranks),
+                             std::vector<std::optional<bool>>(ranks)};
+      for (std::size_t i = 0; step.details != nullptr && i < ranks; ++i) {
+        const int rank = static_cast<int>(i);
+        const auto look = [&](Stage stage, Fingerprint::ByRank& into) {
+          const auto* found = step.details->digest(rank, parameter.tensor, stage);
+          if (found != nullptr) into[i] = found->bits;
         };
         look(Stage::kGradient, seen.gradient);
         look(Stage::kWeight, seen.weight);
-        if (const auto* usage = step.usage(static_cast<int>(rank), tensor.id))
-          seen.used[rank] = usage->used;
+        if (const auto* usage = step.details->usage(rank, parameter.tensor))
+          seen.used[i] = usage->used;
       }
-      seen_in_step.emplace(tensor.name, std::move(seen));
+      seen_in_step.emplace(parameter.name, std::move(seen));
     }
   }
+  return bits;
+}
+
+}  // namespace
+
+std::function<Fingerprint()> Fingerprint::later(const Timeline& timeline) {
+  std::vector<ObservedStep> steps;
+  for (const auto& step : timeline.steps) {
+    if (step.number == 0 || step.examined()) steps.push_back({step.number, step.details});
+  }
+  std::vector<Parameter> parameters;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter") parameters.push_back({tensor.id, tensor.name});
+  }
+  return [steps = std::move(steps), parameters = std::move(parameters),
+          ranks = static_cast<std::size_t>(timeline.run.world_size)] {
+    return Fingerprint(read(steps, parameters, ranks));
+  };
 }
 
 Fingerprint::Comparison Fingerprint::compare(const Fingerprint& a, const Fingerprint& b) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,8 +29,12 @@ class Fingerprint {
   // By step (0: before the first), then by the parameter's name.
   using Steps = std::map<std::int64_t, std::map<std::string, Seen>>;
 
-  explicit Fingerprint(const Timeline& timeline);
+  explicit Fingerprint(const Timeline& timeline) : Fingerprint(later(timeline)()) {}
   explicit Fingerprint(Steps steps) : steps_(std::move(steps)) {}
+
+  // Made when it is called, from what it shares with the timeline, which it may outlive: most runs
+  // are compared with none.
+  static std::function<Fingerprint()> later(const Timeline& timeline);
 
   const Steps& steps() const { return steps_; }
 

@@ -41,26 +41,30 @@ std::vector<Timeline> Timeline::parts() const {
     std::vector<RankRecord> records;
     for (const auto& [rank, whole] : records_) {
       RankRecord record = *whole;
-      record.tensors = tensors;  // the observations have these ids already
+      record.tensors = tensors;
       for (auto& tensor : record.tensors) tensor.trainable = tensor.trainable && mine(tensor.id);
       std::erase_if(record.ddp_fields, [&](const auto& field) { return field.wrapper != owner; });
-      std::erase_if(record.steps, [&](const StepRecord& step) {
+      std::erase_if(record.steps, [&, rank = rank](const StepRecord& step) {
+        const auto* merged = this->step(step.step);
+        const auto took_part = [&](const TensorInfo& tensor) {
+          return mine(tensor.id) && merged->usage(rank, tensor.id) != nullptr;
+        };
         return step.examined && step.step > 0 &&
-               std::none_of(step.usages.begin(), step.usages.end(),
-                            [&](const Usage& usage) { return mine(usage.tensor); });
+               std::none_of(tensors.begin(), tensors.end(), took_part);
       });
       if (owner) {
         for (auto& step : record.steps) count_for(*owner, step);
       }
       records.push_back(std::move(record));
     }
-    parts.push_back(merge(run, std::move(records)));
+    parts.push_back(assemble(run, std::move(records)));
     parts.back().wrapper = owner;
     if (!owner) parts.back().wrapper.reset();
-    // A part has no values of its own: what was measured on the whole holds for it too.
     for (auto& step : parts.back().steps) {
       const auto* known = this->step(step.number);
-      if (known != nullptr) step.weight_drift = known->weight_drift;
+      step.details = known->details;  // a part numbers its tensors as the whole does
+      // It has no values of its own: what was measured on the whole holds for it too.
+      step.weight_drift = known->weight_drift;
     }
   }
   return parts;

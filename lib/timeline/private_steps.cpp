@@ -114,10 +114,6 @@ void leave_out(RankRecord& record, const Optimizers& mine, const std::set<int>& 
     step.recorded_step = step.step;
     step.step = step_of(step.step);
     step.optimizer = optimizer_of(step.optimizer);
-    std::erase_if(step.observations,
-                  [&](const auto& seen) { return tensors.contains(seen.tensor); });
-    std::erase_if(step.samples, [&](const auto& seen) { return tensors.contains(seen.tensor); });
-    std::erase_if(step.usages, [&](const auto& usage) { return tensors.contains(usage.tensor); });
   }
   for (auto& event : record.events) event.step = step_of(event.step);
   for (auto& call : record.calls) call.step = step_of(call.step);

@@ -12,6 +12,7 @@
 #include "lib/record/reader.h"
 #include "lib/record/run_info.h"
 #include "lib/timeline/stack.h"
+#include "lib/timeline/step_details.h"
 
 namespace ddp_doctor {
 
@@ -36,24 +37,17 @@ class TimelineStep {
   std::int64_t recorded(int rank) const;
   bool complete() const;  // every rank has it
   bool examined() const;  // and looked at its tensors, not only at what happened
-  const Observation* find(int rank, int tensor, Stage stage) const;
+  // Null, or nothing, where it was not seen.
+  const TensorDigest* find(int rank, int tensor, Stage stage) const;
   const Usage* usage(int rank, int tensor) const;
-  const Sample* sample(int rank, int tensor, Stage stage) const;
+  std::optional<Sample> sample(int rank, int tensor, Stage stage) const;
   // Ranks in groups of equal bits; a rank that lacks the observation stands in none.
   std::vector<std::vector<int>> groups(int tensor, Stage stage) const;
 
-  // Takes `record` as what `rank` recorded of this step. The record must outlive the step.
-  void set(int rank, const StepRecord* record, std::size_t tensors);
+  std::shared_ptr<StepDetails> details;  // where any rank looked at its tensors
 
  private:
-  // By rank, then by tensor: where to find it.
-  struct Slots {
-    const Observation* by_stage[kStages] = {};
-    const Sample* sample_by_stage[kStages] = {};
-    const Usage* usage = nullptr;
-  };
-  std::vector<std::vector<Slots>> slots_;
-  const Slots* slots(int rank, int tensor) const;
+  bool has(int rank) const;
 };
 
 // ||synchronized gradient - mean of the local ones|| / ||mean of the local ones||, over all
@@ -71,7 +65,7 @@ class Timeline {
   static Timeline load(const std::filesystem::path& folder, RunInfo run);
   // From records at hand (tests, live use), without values: a drift other than zero and MeanCheck
   // stay empty.
-  static Timeline merge(RunInfo run, std::vector<RankRecord> records);
+  static Timeline merge(RunInfo run, const std::vector<RankRecord>& records);
 
   Timeline(Timeline&&) noexcept;
   Timeline& operator=(Timeline&&) noexcept;
@@ -121,8 +115,15 @@ class Timeline {
   Timeline();
   std::map<int, std::unique_ptr<RankRecord>> records_;
   std::map<int, std::vector<int>> own_ids_;  // by rank: a tensor's id in that rank's record, or -1
+  std::map<int, std::vector<int>> run_ids_;  // the other way round; -1: it is not compared
 
-  void adopt_tensors(int rank, RankRecord& record);
+  // All but what was seen of the tensors.
+  static Timeline assemble(RunInfo run, std::vector<RankRecord> records);
+  void adopt_tensors(int rank, const RankRecord& record);
+  void read_details(const std::map<int, std::filesystem::path>& files);
+  // What `rank` saw of the tensors in `step`; several steps may be filled at once.
+  void add_details(TimelineStep& step, int rank, const StepRecord& seen) const;
+  void complete_details(TimelineStep& step) const;
 };
 
 }  // namespace ddp_doctor

@@ -18,15 +18,15 @@ namespace {
 constexpr double kScaleTolerance = 0.01;  // compression to half precision stays well below
 constexpr std::size_t kFewest = 8;        // values that must agree on k
 
-const Sample* synchronized(const TimelineStep& step, int rank, int id, bool by_hand) {
+std::optional<Sample> synchronized(const TimelineStep& step, int rank, int id, bool by_hand) {
   return step.sample(rank, id, by_hand ? Stage::kGradient : Stage::kReducedGradient);
 }
 
 // What went in. By hand: right after the backward and a reducer's work, if any, because dividing
 // before the all-reduce is as good as dividing after it.
-const Sample* local(const TimelineStep& step, int rank, int id, bool by_hand) {
-  const auto* reduced = step.sample(rank, id, Stage::kReducedGradient);
-  return by_hand && reduced != nullptr ? reduced : step.sample(rank, id, Stage::kLocalGradient);
+std::optional<Sample> local(const TimelineStep& step, int rank, int id, bool by_hand) {
+  auto reduced = by_hand ? step.sample(rank, id, Stage::kReducedGradient) : std::nullopt;
+  return reduced ? reduced : step.sample(rank, id, Stage::kLocalGradient);
 }
 
 // Collectives that can have synchronized all gradients, and not only a figure for the log.
@@ -48,14 +48,14 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   std::vector<std::pair<double, double>> pairs;  // mean of the local values, synchronized value
   double largest = 0.0;
   for (int id : timeline.trainable()) {
-    const auto* after = synchronized(step, 0, id, by_hand);
-    if (after == nullptr) continue;
+    const auto after = synchronized(step, 0, id, by_hand);
+    if (!after) continue;
     std::vector<double> mean(after->values.size(), 0.0);
     std::vector<double> magnitude(after->values.size(), 0.0);
     bool all = true;
     for (int rank : all_ranks(timeline)) {
-      const auto* before = local(step, rank, id, by_hand);
-      all = all && before != nullptr && before->values.size() == mean.size();
+      const auto before = local(step, rank, id, by_hand);
+      all = all && before && before->values.size() == mean.size();
       if (!all) break;
       for (std::size_t i = 0; i < mean.size(); ++i) {
         mean[i] += before->values[i] / static_cast<double>(step.ranks.size());

@@ -21,13 +21,11 @@ std::optional<double> factor_between(const Timeline& timeline, const TimelineSte
                                      Stage from, Stage to) {
   std::vector<double> factors;
   for (int id : timeline.trainable()) {
-    const auto* before = step.sample(rank, id, from);
-    const auto* after = step.sample(rank, id, to);
-    if (before == nullptr || after == nullptr || before->values.size() != after->values.size())
-      continue;
+    const auto before = step.sample(rank, id, from);
+    const auto after = step.sample(rank, id, to);
+    if (!before || !after || before->values.size() != after->values.size()) continue;
     // A reducer came in between: what differs from the local gradient is the mean.
-    if (to == Stage::kCollectiveGradient &&
-        step.sample(rank, id, Stage::kReducedGradient) != nullptr)
+    if (to == Stage::kCollectiveGradient && step.sample(rank, id, Stage::kReducedGradient))
       continue;
     for (std::size_t i = 0; i < before->values.size(); ++i) {
       if (std::abs(before->values[i]) > 1e-12 && std::isfinite(before->values[i]))
@@ -64,14 +62,14 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
   const double sum = std::accumulate(factors.begin(), factors.end(), 0.0);
   std::size_t compared = 0;
   for (int id : timeline.trainable()) {
-    const auto* got = step.sample(0, id, Stage::kGradient);
-    if (got == nullptr) continue;
+    const auto got = step.sample(0, id, Stage::kGradient);
+    if (!got) continue;
     for (std::size_t i = 0; i < got->values.size(); ++i) {
       double mean = 0.0;
       double magnitude = 0.0;
       for (int rank : all_ranks(timeline)) {
-        const auto* local = step.sample(rank, id, Stage::kLocalGradient);
-        if (local == nullptr || local->values.size() != got->values.size()) return false;
+        const auto local = step.sample(rank, id, Stage::kLocalGradient);
+        if (!local || local->values.size() != got->values.size()) return false;
         const double part = factors[static_cast<std::size_t>(rank)] / sum * local->values[i];
         mean += part;
         magnitude += std::abs(part);

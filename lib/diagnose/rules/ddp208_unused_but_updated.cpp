@@ -11,9 +11,9 @@ namespace {
 // It stood still during optimizer.step(): what moved it (an average of weights, say) came from
 // elsewhere.
 bool still_in_step(const TimelineStep& step, int tensor) {
-  const auto* before = step.sample(0, tensor, Stage::kWeightBefore);
-  const auto* after = step.sample(0, tensor, Stage::kWeight);
-  return before != nullptr && after != nullptr && before->values == after->values;
+  const auto before = step.sample(0, tensor, Stage::kWeightBefore);
+  const auto after = step.sample(0, tensor, Stage::kWeight);
+  return before && after && before->values == after->values;
 }
 
 Verdict check_unused_but_updated(const Timeline& timeline) {
@@ -31,8 +31,8 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
       const auto* usage = now.usage(0, id);
       const auto* was = before.find(0, id, Stage::kWeight);
       const auto* is = now.find(0, id, Stage::kWeight);
-      if (!usage->in_optimizer || was == nullptr || is == nullptr ||
-          was->digest.bits == is->digest.bits || still_in_step(now, id))
+      if (!usage->in_optimizer || was == nullptr || is == nullptr || was->bits == is->bits ||
+          still_in_step(now, id))
         continue;
       moved.insert(id);
       here = true;

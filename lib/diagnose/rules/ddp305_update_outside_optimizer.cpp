@@ -18,14 +18,14 @@ bool equal_after(const TimelineStep& step, int id) {
 }
 
 bool different_before(const Timeline& timeline, const TimelineStep& step, int id) {
-  const Sample* first = nullptr;
+  std::optional<Sample> first;
   for (int rank : all_ranks(timeline)) {
-    const auto* seen = step.sample(rank, id, Stage::kWeightBefore);
-    if (seen == nullptr) return false;
+    const auto seen = step.sample(rank, id, Stage::kWeightBefore);
+    if (!seen) return false;
     // NaN on every rank is no difference.
     const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
-    if (first != nullptr && !std::equal(first->values.begin(), first->values.end(),
-                                        seen->values.begin(), seen->values.end(), same))
+    if (first && !std::equal(first->values.begin(), first->values.end(), seen->values.begin(),
+                             seen->values.end(), same))
       return true;
     first = seen;
   }

@@ -32,10 +32,11 @@ std::vector<std::vector<int>> twins(const Timeline& timeline, const TimelineStep
     for (int id : timeline.trainable()) {
       const auto* usage = step.usage(rank, id);
       if (usage == nullptr || !usage->used) continue;
-      const auto* seen = local_gradient(timeline, step, rank, id);
-      if (seen == nullptr || (seen->stage != Stage::kLocalGradient && in_backward)) return {};
-      gradients.push_back(seen->digest.bits);
-      norm += seen->digest.l2_norm;
+      const auto* seen = in_backward ? step.find(rank, id, Stage::kLocalGradient)
+                                     : local_gradient(timeline, step, rank, id);
+      if (seen == nullptr) return {};
+      gradients.push_back(seen->bits);
+      norm += seen->l2_norm;
     }
     if (gradients.size() < 2 || norm == 0.0) return {};
     by_gradients[std::move(gradients)].push_back(rank);

@@ -26,10 +26,10 @@ Origin nonfinite(const Timeline& timeline, const TimelineStep& step, Stage stage
     bool here = false;
     for (int id : timeline.trainable()) {
       const auto* seen = step.find(rank, id, stage);
-      if (seen == nullptr || seen->digest.nonfinite == 0) continue;
+      if (seen == nullptr || seen->nonfinite == 0) continue;
       here = true;
       origin.parameters.insert(id);
-      origin.elements += seen->digest.nonfinite;
+      origin.elements += seen->nonfinite;
     }
     if (here) origin.ranks.push_back(rank);
   }
