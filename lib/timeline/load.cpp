@@ -67,19 +67,20 @@ void Timeline::read_details(const std::map<int, fs::path>& files) {
   in_parallel((steps.size() + kStepsAtOnce - 1) / kStepsAtOnce, [&](std::size_t batch) {
     const std::size_t begin = batch * kStepsAtOnce;
     const std::size_t end = std::min(steps.size(), begin + kStepsAtOnce);
-    for (const auto& [rank, file] : files) {
+    for (const auto& source : files) {
+      const int rank = source.first;
       std::map<std::int64_t, TimelineStep*> by_recorded;
       for (std::size_t i = begin; i < end; ++i) {
         const auto* seen = steps[i].ranks[static_cast<std::size_t>(rank)];
         if (seen != nullptr) by_recorded[steps[i].recorded(rank)] = &steps[i];
       }
       if (by_recorded.empty()) continue;
-      RecordReader(file).each_details(by_recorded.begin()->first, by_recorded.rbegin()->first,
-                                      [&](const StepRecord& seen) {
-                                        const auto step = by_recorded.find(seen.step);
-                                        if (step != by_recorded.end())
-                                          add_details(*step->second, rank, seen);
-                                      });
+      RecordReader(source.second)
+          .each_details(by_recorded.begin()->first, by_recorded.rbegin()->first,
+                        [&](const StepRecord& seen) {
+                          const auto step = by_recorded.find(seen.step);
+                          if (step != by_recorded.end()) add_details(*step->second, rank, seen);
+                        });
     }
     for (std::size_t i = begin; i < end; ++i) complete_details(steps[i]);
   });

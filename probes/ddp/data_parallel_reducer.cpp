@@ -110,6 +110,8 @@ void DataParallelReducer::State::make_reducer_and_logger() {
                           .gradient_as_bucket_view = options.gradient_as_bucket_view,
                           .names = std::move(names),
                           .first_bucket_bytes_cap = caps.first});
+  for (const at::Tensor& parameter : module.parameters)
+    accumulators.push_back(torch::autograd::impl::grad_accumulator(parameter));
   static_graph->reducer = reducer;
   logger = std::make_shared<c10d::Logger>(reducer);
   // Not optional: the search for unused parameters uses the logger without asking whether there is
@@ -172,6 +174,20 @@ void DataParallelReducer::State::note_runtime_stats() {
   logger->set_runtime_stats_and_log();
 }
 
+// torch::load reads a checkpoint into the parameters that there are and leaves them with new
+// gradient accumulators, to which the reducer's hooks do not belong: from then on nothing would be
+// averaged, without a word. (Python's load_state_dict copies.)
+void DataParallelReducer::State::keep_accumulators() {
+  for (size_t i = 0; i < accumulators.size(); ++i) {
+    const at::Tensor& parameter = module.parameters[i];
+    const auto& made_for = accumulators[i]->input_metadata(0);
+    if (parameter.requires_grad() && parameter.device() == made_for.device() &&
+        parameter.dtype() == made_for.options().dtype() &&
+        torch::autograd::impl::grad_accumulator(parameter) != accumulators[i])
+      torch::autograd::impl::set_grad_accumulator(parameter, weak(accumulators[i]));
+  }
+}
+
 // Step c.
 void DataParallelReducer::State::broadcast_buffers(int from) {
   at::NoGradGuard no_grad;
@@ -198,6 +214,7 @@ void DataParallelReducer::State::before_forward() {
 
 void DataParallelReducer::before_forward() {
   State& state = *state_;
+  state.keep_accumulators();
   const auto observer = state.observer();
   if (observer) observer->forward_begins(state.number, state.sends_buffers());
   state.telling([&] { state.before_forward(); },

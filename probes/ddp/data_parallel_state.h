@@ -24,6 +24,7 @@ struct DataParallelReducer::State {
   ProcessGroupPtr process_group;
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
+  std::vector<NodePtr> accumulators;  // by parameter: where the reducer's hooks are
   std::shared_ptr<StaticGraph> static_graph = std::make_shared<StaticGraph>();
   bool require_backward_grad_sync = true;
   bool require_forward_param_sync = true;
@@ -54,6 +55,7 @@ struct DataParallelReducer::State {
   void broadcast(const std::vector<at::Tensor>& tensors, int from);
   void broadcast_module(int from);
   void make_reducer_and_logger();
+  void keep_accumulators();
   bool sends_buffers() const {
     return require_forward_param_sync && options.broadcast_buffers && has_buffers;
   }

@@ -42,6 +42,15 @@ NodePtr make_node(Arguments&&... arguments) {
   }
 }
 
+template <class Node>
+std::weak_ptr<Node> weak(const std::shared_ptr<Node>& node) {
+  return node;
+}
+template <class Node, class Null>
+c10::weak_intrusive_ptr<Node, Null> weak(const c10::intrusive_ptr<Node, Null>& node) {
+  return c10::weak_intrusive_ptr<Node, Null>(node);
+}
+
 // Behaviour of Python's DistributedDataParallel in this version.
 inline constexpr int kTorchVersion = 100 * TORCH_VERSION_MAJOR + TORCH_VERSION_MINOR;
 // The first broadcast sends the buffers even with broadcast_buffers=False (until pytorch#100729).

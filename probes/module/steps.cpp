@@ -75,15 +75,17 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
   });
 }
 
-// The parameters that it holds now.
+// The parameters that it holds now. Whether this step's backward could not be seen whole, because
+// of parameters that were not hooked yet.
 bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& optimizer) {
   const auto held = parameters_of(optimizer);
   std::vector<const c10::TensorImpl*> identities;
   for (const auto& parameter : held) identities.push_back(parameter.unsafeGetTensorImpl());
-  if (identities == state.held) return false;
+  bool news = false;
+  for (Entry* entry : state.entries) news = tensors_.hook_again(*entry) || news;
+  if (identities == state.held) return news;
   state.held = identities;
   state.entries.clear();
-  bool news = false;
   std::vector<int> ids;
   for (std::size_t i = 0; i < held.size(); ++i) {
     Entry* entry = tensors_.find(held[i]);

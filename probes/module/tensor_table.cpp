@@ -140,6 +140,13 @@ void TensorTable::hook_trainable() {
   }
 }
 
+bool TensorTable::hook_again(Entry& entry) {
+  if (entry.info.wrapper || entry.accumulator == nullptr) return false;
+  const NodePtr before = entry.accumulator;
+  hook(entry);
+  return entry.accumulator != before;
+}
+
 void TensorTable::follow(const ModuleState& module, int wrapper, int backwards) {
   const std::string label = label_of(module);
   for (const auto& named : module.tensors()) {

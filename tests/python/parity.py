@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -43,21 +44,23 @@ def by_doctor(program, strategy, steps, world, folder):
 
 
 def by_python(program, strategy, steps, world, folder):
-    options = {"steps": steps, "lr": 0.01, "seed": 0, "wrapper": WRAPPERS[strategy],
-               "rendezvous": str(folder / "rendezvous")}
-    outs = [folder / f"python-{rank}.json" for rank in range(world)]
-    ranks = [
-        subprocess.Popen([sys.executable, str(HERE / "python_ddp.py"), str(EXAMPLES / program), json.dumps(options), str(outs[rank])],
-                         env=dict(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(world)))
-        for rank in range(world)
-    ]
-    try:
-        codes = [rank.wait(timeout=120) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert codes == [0] * world, f"the Python ranks ended with {codes}"
-    return [json.loads(out.read_text()) for out in outs]
+    options = {"steps": steps, "lr": 0.01, "seed": 0, "wrapper": WRAPPERS[strategy]}
+    return ranks([sys.executable, str(HERE / "python_ddp.py")], [EXAMPLES / program] * world, options, folder)
+
+
+def ranks(command, programs, options, folder):
+    """A rank for each program, started by `command` with `options`: what each of them wrote."""
+    complaints = folder / "stderr"
+    command = [*command, json.dumps(options), str(folder), *map(str, programs)]
+    with open(complaints, "w") as stderr, subprocess.Popen(command, env=ENVIRONMENT, stderr=stderr, start_new_session=True) as started:
+        try:
+            assert started.wait(timeout=120) == 0, f"{command[0]}: a rank failed:\n{complaints.read_text()[-2000:]}"
+        finally:
+            try:
+                os.killpg(started.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(programs))]
 
 
 def both(program, strategy, steps=5, world=2):

@@ -1,14 +1,15 @@
-"""One rank that trains a TorchScript program with Python's own DistributedDataParallel, for comparison.
+"""Ranks that train TorchScript programs with Python's own DistributedDataParallel, for comparison.
 
-usage: python_ddp.py PROGRAM OPTIONS-AS-JSON OUT        RANK and WORLD_SIZE in the environment
+usage: python_ddp.py OPTIONS-AS-JSON FOLDER PROGRAM...        a rank for each program, forked when torch is loaded
 
-Writes OUT as JSON: {"tensors": {"STEP/STAGE/NAME": digest}, "construction": {...}, "runtime": {...}, "error": "..."}.
+Rank R writes FOLDER/R.json: {"tensors": {"STEP/STAGE/NAME": digest}, "construction": {...}, "runtime": {...}, "error": "..."}.
 It does what probes/script/trainer.cpp does, in the words of a Python user.
 """
 import contextlib
 import ctypes
 import json
 import os
+import pathlib
 import sys
 
 import torch
@@ -58,17 +59,17 @@ def micro_batch(ddp, module, options, rank, world, number):
     batch = batch if isinstance(batch, tuple) else (batch,)
     taken = len(batch) - (len(module.loss.schema.arguments) - 2)  # without self and the output
     loss = module.loss(ddp(*batch[:taken]), *batch[taken:])
+    if options.get("beside"):  # a parameter that the loss uses beside the wrapper's forward
+        loss = loss + dict(module.named_parameters())[options["beside"]].sum()
     loss.backward()
 
 
-def main():
-    program, options, path = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+def run_rank(rank, world, program, options, path):
     torch.set_num_threads(1)
     # As the script probe does: plain interpretation, nothing fused.
     torch._C._jit_set_profiling_mode(False)
     torch._C._set_graph_executor_optimize(False)
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", init_method="file://" + options["rendezvous"], rank=rank, world_size=world)
+    dist.init_process_group("gloo", init_method=f"file://{path.parent}/rendezvous", rank=rank, world_size=world)
     module = torch.jit.load(program)
     module.train()
     torch.manual_seed(options["seed"] + rank)
@@ -84,8 +85,22 @@ def main():
         out["runtime"] = dict(ddp._get_ddp_logging_data())
     with open(path, "w") as file:
         json.dump(out, file)
-    # A failed reduction can leave the group waiting for peers; nothing is left to do here.
-    os._exit(0)
+
+
+def main():
+    options, folder, programs = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    ranks = []
+    for rank, program in enumerate(programs):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                run_rank(rank, len(programs), program, options, folder / f"{rank}.json")
+                code = 0
+            finally:
+                os._exit(code)  # a failed reduction can leave the group waiting for peers
+        ranks.append(pid)
+    sys.exit(any([os.waitpid(pid, 0)[1] for pid in ranks]))
 
 
 if __name__ == "__main__":

@@ -138,6 +138,37 @@ TEST(Examination, FindsWhatAHandWrittenAllReduceForgets) {
   EXPECT_EQ(job.record(0).steps[1].trace, "Bu Cg*2");
 }
 
+// Autograd forgets all hooks of a parameter that a checkpoint is read into.
+TEST(Examination, FollowsParametersIntoWhichACheckpointWasLoaded) {
+  Job job;
+  job.on(2, [](int rank, const ProcessGroupPtr& plain) {
+    const auto group = observed(plain);
+    Scale by_hand, wrapped;
+    DistributedDataParallel ddp(wrapped, group);
+    Observed<SGD> first(by_hand->parameters(), 0.01), second(wrapped->parameters(), 0.01);
+    for (int step = 1; step <= 5; ++step) {
+      if (step == 3) {
+        for (const Scale& model : {by_hand, wrapped}) {
+          std::stringstream checkpoint;
+          torch::save(model, checkpoint);
+          Scale same = model;
+          torch::load(same, checkpoint);
+        }
+      }
+      first.zero_grad();
+      second.zero_grad();
+      by_hand(input_of(rank, step)).backward();
+      std::vector<at::Tensor> gradient{by_hand->weight.grad()};
+      group->allreduce(gradient)->wait();
+      gradient.front().div_(2);
+      first.step();
+      ddp(input_of(rank, step)).backward();
+      second.step();
+    }
+  });
+  EXPECT_THAT(job.check(), IsInSync());
+}
+
 TEST(Examination, AnOptimizerThatItMeetsAtItsFirstStepIsExaminedFromTheSecondOn) {
   Job job;
   on_ranks(2, [&](int rank, const ProcessGroupPtr& plain) {

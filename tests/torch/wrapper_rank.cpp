@@ -1,12 +1,13 @@
-// One rank that trains a TorchScript program through the C++ wrapper and writes what
+// Ranks that train TorchScript programs through the C++ wrapper and write what
 // tests/python/python_ddp.py writes of Python's.
 //
-// usage: wrapper_rank PROGRAM OPTIONS-AS-JSON OUT      RANK and WORLD_SIZE in the environment
+// usage: wrapper_rank OPTIONS-AS-JSON FOLDER PROGRAM...       a rank for each program
+#include <sys/wait.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -27,18 +28,18 @@ std::string digest_of(const at::Tensor& tensor) {
 
 class Rank {
  public:
-  Rank(const std::string& program, const json& options)
-      : rank_(std::atoi(std::getenv("RANK"))),
-        world_size_(std::atoi(std::getenv("WORLD_SIZE"))),
+  Rank(int rank, int world_size, const std::string& program, const json& options)
+      : rank_(rank),
+        world_size_(world_size),
         options_(options),
         module_(torch::jit::load(program)) {
     module_.train();
   }
 
-  json train() {
+  json train(const std::filesystem::path& folder) {
     const auto group = make_gloo_process_group({.rank = rank_,
                                                 .world_size = world_size_,
-                                                .file = options_.at("rendezvous"),
+                                                .file = folder / "rendezvous",
                                                 .timeout = std::chrono::seconds(30)});
     try {
       const json& wrapper = options_.at("wrapper");
@@ -101,7 +102,11 @@ class Rank {
     const std::vector<c10::IValue> inputs(batch.begin(), batch.end() - loss_arguments);
     std::vector<c10::IValue> rest{ddp.run([&] { return module_.forward(inputs); })};
     rest.insert(rest.end(), batch.end() - loss_arguments, batch.end());
-    const at::Tensor loss = module_.get_method("loss")(rest).toTensor();
+    at::Tensor loss = module_.get_method("loss")(rest).toTensor();
+    for (const auto& parameter : module_.named_parameters()) {
+      // A parameter that the loss uses beside the wrapper's forward.
+      if (parameter.name == options_.value("beside", "")) loss = loss + parameter.value.sum();
+    }
     loss.backward();
   }
 
@@ -118,11 +123,20 @@ class Rank {
 
 }  // namespace
 
-int main(int, char** argv) {
-  torch::set_num_threads(1);
-  // As the script probe does: plain interpretation, nothing fused.
-  torch::jit::getProfilingMode() = false;
-  torch::jit::setGraphExecutorOptimize(false);
-  std::ofstream(argv[3]) << Rank(argv[1], json::parse(argv[2])).train().dump();
-  _exit(0);
+int main(int argc, char** argv) {
+  const std::filesystem::path folder = argv[2];
+  const int world_size = argc - 3;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (fork() != 0) continue;
+    torch::set_num_threads(1);
+    // As the script probe does: plain interpretation, nothing fused.
+    torch::jit::getProfilingMode() = false;
+    torch::jit::setGraphExecutorOptimize(false);
+    Rank trained(rank, world_size, argv[3 + rank], json::parse(argv[1]));
+    std::ofstream(folder / (std::to_string(rank) + ".json")) << trained.train(folder).dump();
+    _exit(0);
+  }
+  int failed = 0;
+  for (int status = 0; wait(&status) > 0;) failed |= status;
+  return failed != 0;
 }
