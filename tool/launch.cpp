@@ -207,7 +207,9 @@ class Run {
   }
 
   Launched result() {
-    end_all(RankExit::Kind::kStopped);
+    // What a launcher that fell leaves behind did not wait for anybody: its end says nothing.
+    end_all(launcher_ && fell(children_.front()->exit) ? RankExit::Kind::kUnknown
+                                                       : RankExit::Kind::kStopped);
     Launched launched;
     launched.notes = notes_;
     for (auto& child : children_) {

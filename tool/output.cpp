@@ -163,7 +163,7 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
       ->capture_default_str();
   app.add_option(
          "--report", options.reports,
-         "Write the report to FILE too (.json, .xml for JUnit, .sarif, .md, .prom, .txt, or "
+         "Write the report to FILE too (.json, .xml for JUnit, .sarif, .html, .md, .prom, .txt, or "
          "FORMAT=FILE); repeatable")
       ->check(known_suffix)
       ->allow_extra_args(false)

@@ -139,6 +139,18 @@ RunInfo run_of(const fs::path& record) {
   return run;
 }
 
+// How many ranks there are where a launcher alone knew it, and ddp-doctor ended before the
+// launcher.
+std::optional<int> recorded_world_size(const fs::path& folder) {
+  const fs::path record = first_record(folder);
+  if (record.empty()) return {};
+  try {
+    return RecordReader(record).header().world_size;
+  } catch (const Error&) {  // Timeline::load will say what is wrong with it
+    return {};
+  }
+}
+
 }  // namespace
 
 RunInfo load_run_info(const fs::path& folder) {
@@ -173,6 +185,7 @@ RunInfo load_run_info(const fs::path& folder) {
     run.is_script = json.value("is_script", run.strategy != "as-is");
     if (run.world_size < 1)
       throw Error(fmt::format("{}: world_size is {}", file.string(), run.world_size));
+    if (run.exits.empty()) run.world_size = recorded_world_size(folder).value_or(run.world_size);
     return run;
   } catch (const nlohmann::json::exception& error) {
     throw Error(fmt::format(

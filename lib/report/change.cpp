@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp_doctor {
@@ -213,6 +215,15 @@ std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
     if (auto change = change_of_wrapper(*place, flags)) return change;
   }
   return run.wrap_place ? setting_of_library(*run.wrap_place, strategy) : std::nullopt;
+}
+
+std::string diff_of(const Change& change, const std::string& indent) {
+  std::string diff;
+  for (const auto& [mark, text] : {std::pair{'-', change.before}, {'+', change.after}}) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) diff += indent + mark + line + '\n';
+  }
+  return diff;
 }
 
 }  // namespace ddp_doctor

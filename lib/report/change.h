@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "lib/report/report.h"
 
@@ -11,5 +12,8 @@ namespace ddp_doctor {
 // Reads the file that the finding, or the run, points at; nothing where it cannot be read, or does
 // not look as expected.
 std::optional<Change> change_for(const Finding& finding, const RunReport& run);
+
+// Its lines before and after with "-" and "+", as in a diff, behind `indent`.
+std::string diff_of(const Change& change, const std::string& indent = "");
 
 }  // namespace ddp_doctor

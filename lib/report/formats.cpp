@@ -7,10 +7,15 @@ namespace ddp_doctor {
 
 std::span<const Format> all_formats() {
   static constexpr std::array kFormats = {
-      Format{"text", ".txt", render_text},        Format{"json", ".json", render_json},
-      Format{"markdown", ".md", render_markdown}, Format{"junit", ".xml", render_junit},
-      Format{"sarif", ".sarif", render_sarif},    Format{"github", "", render_github},
-      Format{"gitlab", "", render_gitlab},        Format{"prometheus", ".prom", render_prometheus},
+      Format{"text", ".txt", render_text},
+      Format{"json", ".json", render_json},
+      Format{"markdown", ".md", render_markdown},
+      Format{"html", ".html", render_html},
+      Format{"junit", ".xml", render_junit},
+      Format{"sarif", ".sarif", render_sarif},
+      Format{"github", "", render_github},
+      Format{"gitlab", "", render_gitlab},
+      Format{"prometheus", ".prom", render_prometheus},
   };
   return kFormats;
 }

@@ -29,6 +29,9 @@ void render_text(const Report& report, const RenderOptions& options, std::ostrea
 // To be pasted into a pull request.
 void render_markdown(const Report& report, const RenderOptions& options, std::ostream& out);
 
+// For a browser: one file that shows all by itself, in light and dark. Well-formed XML, too.
+void render_html(const Report& report, const RenderOptions& options, std::ostream& out);
+
 // For programs: docs/report.schema.json. Numbers that JSON cannot hold (NaN, infinity) are strings.
 void render_json(const Report& report, const RenderOptions& options, std::ostream& out);
 

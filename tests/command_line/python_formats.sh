@@ -10,9 +10,9 @@ cp "$here/../corpus/ddp101_wrapper_bypassed.py" "$work/repository/src, new/train
 cd "$work/repository/src, new" || exit 1
 line=$(grep -n '# <- here' train.py | cut -d: -f1)
 doctor 1 check train.py --out "$work/sick" --report "$work/r.json" --report "$work/r.xml" --report "$work/r.sarif" --report "$work/r.md" \
-  --report "$work/r.prom" --report "$work/r.txt" --report "gitlab=$work/quality.json" --report "github=$work/commands" -- bug
+  --report "$work/r.prom" --report "$work/r.html" --report "$work/r.txt" --report "gitlab=$work/quality.json" --report "github=$work/commands" -- bug
 printed '^Verdict: sick: DDP101 wrapper-bypassed'; not_printed '^Table'
-valid json "$work/r.json"; valid junit "$work/r.xml"; valid sarif "$work/r.sarif"; valid prometheus "$work/r.prom"; valid gitlab "$work/quality.json"; valid github "$work/commands"
+valid json "$work/r.json"; valid junit "$work/r.xml"; valid sarif "$work/r.sarif"; valid prometheus "$work/r.prom"; valid html "$work/r.html"; valid gitlab "$work/quality.json"; valid github "$work/commands"
 grep -q '^Table 1' "$work/r.txt" && grep -q 'DDP101' "$work/r.md" || fail "$last: the whole report is not in its files"
 grep -qF "::error file=src%2C new/train.py,line=$line,title=DDP101 wrapper-bypassed::" "$work/commands" || fail "$last: no annotation at line $line"
 "$python" - "$work" "$line" <<'PY' || fail "$last: not at the user's line"
@@ -65,4 +65,4 @@ done
 echo 'What came before.' >"$work/summary"
 GITHUB_STEP_SUMMARY=$work/summary doctor 1 report "$work/sick" --format github
 [ "$(head -1 "$work/summary")" = 'What came before.' ] && grep -q '^### ddp-doctor: sick: DDP101' "$work/summary" || fail "$last: no step summary"
-doctor 2 report "$work/sick" --report "$work/r.doc"; complained 'use .txt, .json, .md, .xml, .sarif, .prom, or name it'
+doctor 2 report "$work/sick" --report "$work/r.doc"; complained 'use .txt, .json, .md, .html, .xml, .sarif, .prom, or name it'

@@ -33,13 +33,21 @@ for step in range(int(sys.argv[1])):
     time.sleep(0.02 if dist.get_rank() == 0 else 0)  # so that it is rank 0 who sends into the void
 dist.destroy_process_group()
 PY
-# side RANK STEPS: the examination on one of the machines, as a script that a scheduler starts there would have it.
+# side RANK STEPS: the examination on one of the machines, of torchrun where it works (Debian's does not), else of a script that a
+# scheduler starts there.
+torchrun=
+"$PYTHON_TORCH" -m torch.distributed.run --no-python true 2>/dev/null && torchrun=yes
 side() {
   local name=a
   [ "$1" = 0 ] || name=b
-  exec timeout 120 ip netns exec "${!name}" env RANK="$1" LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.213.7.1 MASTER_PORT=29533 \
-    GLOO_SOCKET_IFNAME="v$name$$" OMP_NUM_THREADS=1 "$DDP_DOCTOR" run --timeout 60 --format json --out "$work/$name$2" -- \
-    "$PYTHON_TORCH" "$work/train.py" "$2" >"$work/$name.out" 2>"$work/$name.err"
+  local settings="RANK=$1 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.213.7.1 MASTER_PORT=29533" launcher=$PYTHON_TORCH
+  if [ -n "$torchrun" ]; then
+    settings=
+    launcher="$PYTHON_TORCH -m torch.distributed.run --nnodes 2 --node-rank $1 --nproc-per-node 1 --master-addr 10.213.7.1 --master-port 29533"
+  fi
+  # shellcheck disable=SC2086
+  exec timeout 120 ip netns exec "${!name}" env $settings GLOO_SOCKET_IFNAME="v$name$$" OMP_NUM_THREADS=1 \
+    "$DDP_DOCTOR" run --timeout 60 --format json --out "$work/$name$2" -- $launcher "$work/train.py" "$2" >"$work/$name.out" 2>"$work/$name.err"
 }
 
 last="a run of 12 steps on two machines"

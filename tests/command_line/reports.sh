@@ -16,7 +16,7 @@ doctor 0 report "$work/run" -q --fail-on never
 [ "$(cat "$work/out")" = "Verdict: sick: DDP201 unused-parameters" ] || fail "$last: --fail-on changed the verdict"
 echo precious >"$work/r.doc"
 doctor 2 report "$work/run" --report "$work/r.doc"
-complained 'use .txt, .json, .md, .xml, .sarif, .prom, or name it'
+complained 'use .txt, .json, .md, .html, .xml, .sarif, .prom, or name it'
 [ "$(cat "$work/r.doc")" = precious ] || fail "$last: touched a file that it refuses to write"
 doctor 2 report "$work/run" --report "$work/nowhere/r.json"
 complained 'cannot be written'

@@ -25,7 +25,8 @@ def check_sarif(text):
     log = json.loads(text)
     official = pathlib.Path(os.environ.get("SCHEMAS", "/nowhere")) / "sarif-schema-2.1.0.json"
     if official.exists():
-        jsonschema.Draft7Validator(json.loads(official.read_text())).validate(log)
+        schema = json.loads(official.read_text())
+        jsonschema.validators.validator_for(schema)(schema).validate(log)
     else:
         print("not held against the official schema: scripts/sarif-schema brings it", file=sys.stderr)
     need(log["version"] == "2.1.0" and len(log["runs"]) == 1, "one run of 2.1.0")
@@ -51,6 +52,16 @@ def check_junit(text):
         need(int(suite.get("tests")) == len(cases), "tests miscounted")
         for attribute, element in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             need(int(suite.get(attribute)) == sum(case.find(element) is not None for case in cases), attribute + " miscounted")
+
+
+def check_html(text):
+    """Well-formed, whole, and nothing in it that a browser would load or run."""
+    import xml.etree.ElementTree as tree
+
+    page = tree.fromstring(text)
+    need(page.tag == "html" and page.find("body/main/h1").text, "no verdict on the page")
+    need(not any(element.tag in ("script", "link", "img", "iframe") for element in page.iter()), "it loads something")
+    need("url(" not in text and "@import" not in text, "its style loads something")
 
 
 def check_gitlab(text):

@@ -1,8 +1,9 @@
-"""SIGKILL, at points spread over a run, of each rank and of ddp-doctor itself: who fell first is told, the records can be read, and
-nothing is left.
+"""SIGKILL, at points spread over a run, of each rank, of ddp-doctor itself and of torchrun: who fell first is told, the records can be
+read, and nothing is left.
 
 environment: DDP_DOCTOR=bin/ddp-doctor; POINTS: how many (2); exit 77: this Python has no torch
 """
+import itertools
 import json
 import os
 import pathlib
@@ -43,16 +44,24 @@ def points():
     return [1 + i * (STEPS - 10) // max(POINTS - 1, 1) for i in range(POINTS)]
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
+def torchrun_works():
+    return subprocess.run([*TORCHRUN, "--no-python", "true"], capture_output=True).returncode == 0
+
+
 class Job:
     """An examination under way, in a folder of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, launcher=None):
         self.folder = pathlib.Path(folder)
         program = self.folder / "train.py"
         program.write_text(PROGRAM.format(steps=STEPS))
         self.out = self.folder / "out"
         self.stdout, self.stderr = self.folder / "stdout", self.folder / "stderr"
-        command = [DOCTOR, "run", "--python", sys.executable, "--format", "json", "--out", str(self.out), str(program)]
+        what = ["--", *launcher, str(program)] if launcher else ["--python", sys.executable, str(program)]
+        command = [DOCTOR, "run", "--format", "json", "--out", str(self.out), *what]
         with open(self.stdout, "w") as stdout, open(self.stderr, "w") as stderr:
             self.process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment())
 
@@ -109,9 +118,10 @@ class Killed(unittest.TestCase):
                     self.assertEqual(job.read_again()[1]["findings"], job.report()["findings"])
 
     def test_the_tool_itself(self):
-        for step in points():
-            with self.subTest(step=step), tempfile.TemporaryDirectory(prefix="ddp-doctor-kill-") as folder:
-                job = Job(folder)
+        launchers = [None, TORCHRUN] if torchrun_works() else [None]
+        for step, launcher in itertools.product(points(), launchers):
+            with self.subTest(step=step, launcher=launcher), tempfile.TemporaryDirectory(prefix="ddp-doctor-kill-") as folder:
+                job = Job(folder, launcher)
                 job.wait_for_step(step)
                 job.process.kill()
                 job.process.wait(DEADLINE)
@@ -122,6 +132,23 @@ class Killed(unittest.TestCase):
                 code, report = job.read_again()
                 self.assertEqual(code, 3, report)
                 self.assertGreaterEqual(len(report["runs"][0]["steps_table"]), min(step, 20) - 1)
+
+    def test_torchrun(self):
+        if not torchrun_works():
+            self.skipTest("this torch has no torchrun that works")
+        for step in points():
+            with self.subTest(step=step), tempfile.TemporaryDirectory(prefix="ddp-doctor-kill-") as folder:
+                job = Job(folder, TORCHRUN)
+                job.wait_for_step(step)
+                children = pathlib.Path(f"/proc/{job.process.pid}/task/{job.process.pid}/children").read_text().split()
+                (torchrun,) = [int(pid) for pid in children if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())]
+                os.kill(torchrun, signal.SIGKILL)
+                killed = time.monotonic()
+                self.assertEqual(job.process.wait(DEADLINE), 1, job.stderr.read_text()[-2000:])
+                self.assertLess(time.monotonic() - killed, GONE_WITHIN)
+                self.assertEqual(job.processes(), [])
+                self.assertIn("the command that started it was killed by signal 9", job.report()["findings"][0]["message"])
+                self.assertEqual(job.read_again()[1]["findings"], job.report()["findings"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+#include "lib/report/figures.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "lib/report/cells.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr std::size_t kMostRows = 40;
+constexpr std::size_t kMostColumns = 4;  // ranks that have one of their own
+
+using Row = std::vector<std::string>;
+
+class Collector {
+ public:
+  explicit Collector(const Report& report) : report_(report) {}
+
+  std::vector<Figures> collect() {
+    gradients();
+    drift();
+    losses();
+    outcomes();
+    return std::move(tables_);
+  }
+
+ private:
+  void table(const std::string& caption, const Row& head, std::vector<Row> rows) {
+    if (rows.empty()) return;
+    Figures figures{caption, head, std::move(rows)};
+    if (auto& all = figures.rows; all.size() > kMostRows) {
+      figures.left_out = all.size() - kMostRows;
+      const auto half = all.begin() + kMostRows / 2;
+      all.erase(half, half + static_cast<std::ptrdiff_t>(figures.left_out));
+    }
+    tables_.push_back(std::move(figures));
+  }
+
+  std::vector<Row> by_step(
+      const std::function<void(Row&, const RunReport&, const StepRow*)>& fill) {
+    std::vector<Row> rows;
+    for (const auto step : cells::step_numbers(report_)) {
+      Row row = {std::to_string(step)};
+      for (const auto& run : report_.runs) fill(row, run, cells::row_at(run, step));
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  }
+
+  std::size_t ranks() const { return static_cast<std::size_t>(report_.world_size); }
+
+  // One column per rank where there are few.
+  void per_rank(Row& row, const StepRow* seen,
+                const std::vector<std::optional<double>> StepRow::*figures) const {
+    if (ranks() > kMostColumns) {
+      row.push_back(seen == nullptr ? "" : cells::by_rank(seen->*figures));
+      return;
+    }
+    for (std::size_t rank = 0; rank < ranks(); ++rank) {
+      const bool there = seen != nullptr && rank < (seen->*figures).size();
+      row.push_back(there ? cells::figure((seen->*figures)[rank]) : "");
+    }
+  }
+  void per_rank_head(Row& head, const std::string& label) const {
+    if (ranks() > kMostColumns) {
+      head.push_back(label);
+      return;
+    }
+    for (std::size_t rank = 0; rank < ranks(); ++rank)
+      head.push_back(fmt::format("{} r{}", label, rank));
+  }
+
+  void gradients() {
+    Row head = {"step"};
+    for (const auto& run : report_.runs) {
+      per_rank_head(head, run.label);
+      head.emplace_back("synced");
+    }
+    table("Gradient norm per rank at optimizer.step", head,
+          by_step([&](Row& row, const RunReport&, const StepRow* seen) {
+            per_rank(row, seen, &StepRow::gradient_norm);
+            row.push_back(seen == nullptr ? "" : cells::synced(*seen));
+          }));
+  }
+
+  void drift() {
+    Row head = {"step"};
+    for (const auto& run : report_.runs) head.push_back(run.label);
+    table("Weight drift, max abs(W_i - W_j) over all ranks, after each step", head,
+          by_step([](Row& row, const RunReport&, const StepRow* seen) {
+            row.push_back(seen == nullptr ? "" : cells::drift(*seen));
+          }));
+  }
+
+  void losses() {
+    Row head = {"step"};
+    for (const auto& run : report_.runs) {
+      per_rank_head(head, run.label);
+      head.emplace_back("unused");
+    }
+    table("Loss per rank, and indices of unused parameters", head,
+          by_step([&](Row& row, const RunReport&, const StepRow* seen) {
+            per_rank(row, seen, &StepRow::loss);
+            row.push_back(seen == nullptr ? "" : cells::unused(*seen));
+          }));
+  }
+
+  void outcomes() {
+    std::vector<Row> rows;
+    for (const auto& run : report_.runs) {
+      rows.push_back({run.label, std::to_string(run.steps_seen()),
+                      run.step_time ? fmt::format("{:.3f}", run.step_time->median_ms) : "-",
+                      cells::cost(run), run.outcome});
+    }
+    table("Outcome", {"run", "steps", "ms per step", "relative", "outcome"}, rows);
+  }
+
+  const Report& report_;
+  std::vector<Figures> tables_;
+};
+
+}  // namespace
+
+std::vector<Figures> figures_of(const Report& report) { return Collector(report).collect(); }
+
+}  // namespace ddp_doctor
