@@ -1,4 +1,5 @@
 """Runs one program twice, by ddp-doctor and by Python's DistributedDataParallel, and hands back what each saw."""
+import atexit
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 DOCTOR = os.environ["DDP_DOCTOR"]
@@ -45,22 +47,40 @@ def by_doctor(program, strategy, steps, world, folder):
 
 def by_python(program, strategy, steps, world, folder):
     options = {"steps": steps, "lr": 0.01, "seed": 0, "wrapper": WRAPPERS[strategy]}
-    return ranks([sys.executable, str(HERE / "python_ddp.py")], [EXAMPLES / program] * world, options, folder)
+    return PYTHON_RANKS.run([EXAMPLES / program] * world, options, folder)
 
 
-def ranks(command, programs, options, folder):
-    """A rank for each program, started by `command` with `options`: what each of them wrote."""
-    complaints = folder / "stderr"
-    command = [*command, json.dumps(options), str(folder), *map(str, programs)]
-    with open(complaints, "w") as stderr, subprocess.Popen(command, env=ENVIRONMENT, stderr=stderr, start_new_session=True) as started:
+class Ranks:
+    """Those that `command` forks, job by job: python_ddp.py, or wrapper_rank in C++."""
+
+    def __init__(self, *command):
+        self.command, self.process = command, None
+
+    def kill(self):
         try:
-            assert started.wait(timeout=120) == 0, f"{command[0]}: a rank failed:\n{complaints.read_text()[-2000:]}"
-        finally:
-            try:
-                os.killpg(started.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(programs))]
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def run(self, programs, options, folder):
+        """What each of them wrote."""
+        if self.process is None:
+            self.complaints = tempfile.TemporaryFile()
+            self.process = subprocess.Popen(self.command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.complaints,
+                                            text=True, start_new_session=True)
+            atexit.register(self.kill)
+        deadline = threading.Timer(120, self.kill)
+        deadline.start()
+        print(json.dumps({"programs": [str(program) for program in programs], "options": options, "folder": str(folder)}), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        deadline.cancel()
+        if answer != "0\n":
+            self.complaints.seek(0)
+            raise AssertionError(f"{self.command[0]}: a rank failed:\n{self.complaints.read()[-2000:].decode()}")
+        return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(programs))]
+
+
+PYTHON_RANKS = Ranks(sys.executable, str(HERE / "python_ddp.py"))
 
 
 def both(program, strategy, steps=5, world=2):

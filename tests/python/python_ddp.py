@@ -1,8 +1,7 @@
 """Ranks that train TorchScript programs with Python's own DistributedDataParallel, for comparison.
 
-usage: python_ddp.py OPTIONS-AS-JSON FOLDER PROGRAM...        a rank for each program, forked when torch is loaded
-
-Rank R writes FOLDER/R.json: {"tensors": {"STEP/STAGE/NAME": digest}, "construction": {...}, "runtime": {...}, "error": "..."}.
+Reads a job a line, {"programs": [PATH, ...], "options": {...}, "folder": PATH}: forks a rank for each program, since torch is loaded by now, and
+answers each job with a line: 0, or 1 if a rank failed. Rank R writes FOLDER/R.json: {"tensors": {"STEP/STAGE/NAME": digest}, "construction": {...}, "runtime": {...}, "error": "..."}.
 It does what probes/script/trainer.cpp does, in the words of a Python user.
 """
 import contextlib
@@ -87,21 +86,21 @@ def run_rank(rank, world, program, options, path):
         json.dump(out, file)
 
 
-def main():
-    options, folder, programs = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+def run_job(programs, options, folder):
     ranks = []
     for rank, program in enumerate(programs):
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                run_rank(rank, len(programs), program, options, folder / f"{rank}.json")
+                run_rank(rank, len(programs), program, options, pathlib.Path(folder) / f"{rank}.json")
                 code = 0
             finally:
                 os._exit(code)  # a failed reduction can leave the group waiting for peers
         ranks.append(pid)
-    sys.exit(any([os.waitpid(pid, 0)[1] for pid in ranks]))
+    return any([os.waitpid(pid, 0)[1] for pid in ranks])
 
 
 if __name__ == "__main__":
-    main()
+    for job in sys.stdin:
+        print(int(run_job(**json.loads(job))), flush=True)

@@ -1,13 +1,12 @@
 """The C++ wrapper, in each of its modes, gives Python's gradients, weights, buffers and errors: 30 steps, bit for bit."""
 import os
 import pathlib
-import sys
 import tempfile
 
 import parity
 
 FIXTURES = pathlib.Path(os.environ["FIXTURES"])
-RANK = os.environ["WRAPPER_RANK"]
+RANKS = (parity.Ranks(os.environ["WRAPPER_RANK"]), parity.PYTHON_RANKS)
 FIND, STATIC, VIEW = {"find_unused_parameters": True}, {"static_graph": True}, {"gradient_as_bucket_view": True}
 
 # Each mode with 2, 3 and 5 ranks: program, wrapper's arguments, other options.
@@ -50,9 +49,9 @@ def file_of(name):
 def both(programs, wrapper, other, steps=30):
     options = dict({"steps": steps, "lr": 0.01, "seed": 0, "wrapper": wrapper}, **other)
     results = []
-    for command in ([RANK], [sys.executable, str(parity.HERE / "python_ddp.py")]):
+    for ranks in RANKS:
         with tempfile.TemporaryDirectory(prefix="ddp-doctor-parity-") as name:
-            results.append(parity.ranks(command, [file_of(program) for program in programs], options, pathlib.Path(name)))
+            results.append(ranks.run([file_of(program) for program in programs], options, pathlib.Path(name)))
     return results
 
 

@@ -1,7 +1,5 @@
-// Ranks that train TorchScript programs through the C++ wrapper and write what
-// tests/python/python_ddp.py writes of Python's.
-//
-// usage: wrapper_rank OPTIONS-AS-JSON FOLDER PROGRAM...       a rank for each program
+// Ranks that train TorchScript programs through the C++ wrapper: takes the jobs that
+// tests/python/python_ddp.py takes, and writes what that writes of Python's.
 #include <sys/wait.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
@@ -9,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -121,22 +120,29 @@ class Rank {
   json out_ = {{"tensors", json::object()}, {"error", nullptr}};
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::filesystem::path folder = argv[2];
-  const int world_size = argc - 3;
+// Whether a rank failed.
+bool run_job(const json& job) {
+  const std::filesystem::path folder = job.at("folder");
+  const std::vector<std::string> programs = job.at("programs");
+  const int world_size = static_cast<int>(programs.size());
   for (int rank = 0; rank < world_size; ++rank) {
     if (fork() != 0) continue;
     torch::set_num_threads(1);
     // As the script probe does: plain interpretation, nothing fused.
     torch::jit::getProfilingMode() = false;
     torch::jit::setGraphExecutorOptimize(false);
-    Rank trained(rank, world_size, argv[3 + rank], json::parse(argv[1]));
+    Rank trained(rank, world_size, programs[static_cast<std::size_t>(rank)], job.at("options"));
     std::ofstream(folder / (std::to_string(rank) + ".json")) << trained.train(folder).dump();
     _exit(0);
   }
   int failed = 0;
   for (int status = 0; wait(&status) > 0;) failed |= status;
   return failed != 0;
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);)
+    std::cout << run_job(json::parse(line)) << std::endl;
 }

@@ -58,6 +58,15 @@ TEST(Formats, AreFoundByNameAndBySuffix) {
   EXPECT_EQ(find_format(".doc"), nullptr);
 }
 
+TEST(Html, EscapesWhatTheProgramSaid) {
+  auto finding = finding_at("DDP504", Severity::kError, 3);
+  finding.message = "ValueError: <script>alert(\"1\")</script> & more \x1b[31m";
+  const auto text = rendered("html", report_of({finding}));
+  EXPECT_THAT(text,
+              HasSubstr("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; more  [31m"));
+  EXPECT_THAT(text, Not(HasSubstr("<script")));
+}
+
 TEST(GitHub, ShowsNineOfAKindAndCountsTheRest) {
   std::vector<Finding> findings;
   for (int line = 1; line <= 12; ++line)
