@@ -113,7 +113,7 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
                                              : "before torch.distributed was initialised",
                          words.empty() ? "" : ": ", words,
                          options.pass_on ? "what it wrote stands above"
-                                         : "run it without -q to see all that it wrote");
+                                         : "`ddp-doctor run`, or -v, passes on all that it writes");
     }
     if (exit.kind == RankExit::Kind::kTimedOut) {
       return fmt::format(

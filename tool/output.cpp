@@ -131,6 +131,20 @@ void write_step_summary(const Report& report, RenderOptions options) {
 
 }  // namespace
 
+void prepare_reports(const OutputOptions& options) {
+  for (const auto& entry : options.reports) {
+    const auto file = parse_report_file(entry).file;
+    const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored) || access(folder.c_str(), W_OK) != 0)
+      throw Error(
+          fmt::format("--report {}: cannot be written: {} is no folder that can; make it first",
+                      file.string(), folder.string()));
+    if (std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored)))
+      std::filesystem::remove(file, ignored);
+  }
+}
+
 int exit_code_of(const Report& report, const OutputOptions& options) {
   const auto fail_on = severity_of(options.fail_on);
   const auto fails = [&](const std::vector<Finding>& findings) {

@@ -27,6 +27,10 @@ struct OutputOptions {
 
 void add_output_flags(CLI::App& app, OutputOptions& options);
 
+// Before anything runs: throws Error if a file of --report could not be written, and removes those
+// of an earlier call, so that nobody takes them for this one's if this one fails.
+void prepare_reports(const OutputOptions& options);
+
 // How it is rendered for stdout.
 RenderOptions rendering_of(const OutputOptions& options, const Streams& streams);
 

@@ -58,6 +58,7 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
     diagnosis.checked.emplace_back(rule.code);
     for (auto& finding : std::get<std::vector<Finding>>(verdict)) {
       finding.run = run;
+      if (finding.where && finding.where->file.empty()) finding.where.reset();  // not from Python
       findings.push_back(std::move(finding));
     }
   }

@@ -78,7 +78,10 @@ const TensorDigest* local_gradient(const Timeline& timeline, const TimelineStep&
   // Neither a reducer nor a hand touched it: what the optimizer got is what the backward left.
   if (timeline.tensors[static_cast<std::size_t>(tensor)].ddp_index) return nullptr;
   const auto* record = step.ranks[static_cast<std::size_t>(rank)];
-  const bool touched = record == nullptr || record->collectives > 0;
+  const auto left = step.sample(rank, tensor, Stage::kLocalGradient);
+  const auto got = step.sample(rank, tensor, Stage::kGradient);
+  const bool changed = left && got && left->values != got->values;  // by what was not seen
+  const bool touched = record == nullptr || record->collectives > 0 || changed;
   return touched ? nullptr : step.find(rank, tensor, Stage::kGradient);
 }
 

@@ -248,7 +248,8 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
     finding.evidence["parameters_compared"] = common.parameters;
     finding.message =
         fmt::format("{} of {} {} not the bits of the baseline any more, first {}.{}",
-                    gradient ? "The gradient" : "The weight", list_of(finding.parameters), "has",
+                    gradient ? "The gradient" : "The weight", list_of(finding.parameters),
+                    finding.parameters.size() == 1 ? "has" : "have",
                     parting->step == 0 ? std::string("before the first step")
                                        : fmt::format("in step {}", parting->step),
                     torch);

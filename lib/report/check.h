@@ -4,6 +4,7 @@
 //   EXPECT_TRUE(check.in_sync()) << check.report;      // testing.h has matchers for it
 #pragma once
 
+#include <ddp_doctor/error.h>
 #include <ddp_doctor/finding.h>
 
 #include <cstdint>

@@ -44,7 +44,11 @@ void render_github(const Report& report, const RenderOptions& options, std::ostr
       out << fmt::format("::{} title=ddp-doctor::{} not shown here; the whole report has them\n",
                          kind, count_of(seen - kShown, std::string("more ") + kind));
   }
-  out << "Verdict: " << verdict_of(report) << '\n';
+  for (const auto& remark : remarks_on_suppressions(report))
+    out << "::notice title=ddp-doctor::" << as_message(remark) << '\n';
+  if (report.health() == Health::kInconclusive)
+    out << "::warning title=ddp-doctor::" << as_message(verdict_of(report)) << '\n';
+  out << "Verdict: " << verdict_of(report, options.fail_on) << '\n';
 }
 
 }  // namespace ddp_doctor

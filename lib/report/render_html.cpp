@@ -60,10 +60,11 @@ std::string escaped(const std::string& text) {
 
 class Html {
  public:
-  Html(const Report& report, std::ostream& out) : report_(report), out_(out) {}
+  Html(const Report& report, const RenderOptions& options, std::ostream& out)
+      : report_(report), options_(options), out_(out) {}
 
   void print() {
-    const std::string verdict = verdict_of(report_);
+    const std::string verdict = verdict_of(report_, options_.fail_on);
     const bool healthy = report_.health() == Health::kHealthy;
     out_ << "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
          << "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
@@ -71,9 +72,11 @@ class Html {
          << "</style>\n</head>\n<body>\n<main>\n";
     out_ << fmt::format("<h1 class=\"{}\">{}</h1>\n", healthy ? "healthy" : "error",
                         escaped(verdict));
-    out_ << fmt::format(
-        "<p class=\"facts\">{}, {}; examined by ddp-doctor {}</p>\n", escaped(report_.program),
-        count_of(static_cast<std::size_t>(report_.world_size), "rank"), report_.tool_version);
+    out_ << fmt::format("<p class=\"facts\">{}, {}, {}; examined by ddp-doctor {}</p>\n",
+                        escaped(report_.program),
+                        count_of(static_cast<std::size_t>(report_.world_size), "rank"),
+                        escaped(torch_of(report_)), report_.tool_version);
+    for (const auto& remark : remarks_on_suppressions(report_)) fact(remark);
     if (!report_.difference.empty())
       out_ << "<p><strong>Difference:</strong> " << escaped(report_.difference) << "</p>\n";
     findings();
@@ -88,13 +91,12 @@ class Html {
       out_ << "<h2>Findings: " << escaped(run.label) << "</h2>\n";
       if (findings.empty()) out_ << "<p>none</p>\n";
       for (const auto& finding : findings) card(finding);
+      for (const auto& note : run.notes) fact("note: " + note);
       for (const auto& skipped : run.diagnosis.not_checked)
-        out_ << fmt::format("<p class=\"facts\">not checked: {}: {}</p>\n", skipped.rule,
-                            escaped(skipped.reason));
+        fact(fmt::format("not checked: {}: {}", skipped.rule, skipped.reason));
     }
     for (const auto& [finding, suppression, reason] : report_.suppressed)
-      out_ << fmt::format("<p class=\"facts\">suppressed: {} {}: {}</p>\n", finding.rule,
-                          finding.name, escaped(reason));
+      fact(fmt::format("suppressed: {} {}: {}", finding.rule, finding.name, reason));
   }
 
   void card(const Finding& finding) {
@@ -122,6 +124,8 @@ class Html {
     for (const auto& consequence : finding.consequences) card(consequence);
     out_ << "</article>\n";
   }
+
+  void fact(const std::string& text) { out_ << "<p class=\"facts\">" << escaped(text) << "</p>\n"; }
 
   void paragraph(const char* label, const std::string& text) {
     if (!text.empty()) out_ << "<p>" << label << escaped(text) << "</p>\n";
@@ -155,13 +159,14 @@ class Html {
   }
 
   const Report& report_;
+  const RenderOptions& options_;
   std::ostream& out_;
 };
 
 }  // namespace
 
-void render_html(const Report& report, const RenderOptions&, std::ostream& out) {
-  Html(report, out).print();
+void render_html(const Report& report, const RenderOptions& options, std::ostream& out) {
+  Html(report, options, out).print();
 }
 
 }  // namespace ddp_doctor

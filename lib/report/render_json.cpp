@@ -193,7 +193,10 @@ void render_json(const Report& report, const RenderOptions&, std::ostream& out) 
       {"runs", ordered_json::array()},
       {"findings", ordered_json::array()},
       {"suppressed", ordered_json::array()},
-      {"unused_suppressions", report.unused_suppressions}};
+      {"unused_suppressions", report.unused_suppressions},
+      {"partial_suppressions", nlohmann::ordered_json::array()}};
+  for (const auto& [suppression, left] : report.partial_suppressions)
+    json["partial_suppressions"].push_back({{"suppression", suppression}, {"left", left}});
   for (const auto& suppressed : report.suppressed) {
     json["suppressed"].push_back({{"finding", to_json(suppressed.finding)},
                                   {"suppression", suppressed.suppression},

@@ -20,19 +20,20 @@ std::string escaped(std::string text) {
 
 class Markdown {
  public:
-  Markdown(const Report& report, std::ostream& out) : report_(report), out_(out) {}
+  Markdown(const Report& report, std::optional<Severity> fail_on, std::ostream& out)
+      : report_(report), fail_on_(fail_on), out_(out) {}
 
   void print(bool brief) {
-    if (brief) {
-      out_ << "### ddp-doctor: " << verdict_of(report_) << '\n';
-    } else {
+    out_ << "### ddp-doctor: " << verdict_of(report_, fail_on_) << '\n';
+    if (!brief) {
       for (const auto& figures : figures_of(report_)) table(figures);
     }
     findings();
     if (!report_.difference.empty()) out_ << "\n**Difference:** " << report_.difference << '\n';
-    out_ << fmt::format("\n{}, {} {}.\n",
+    for (const auto& remark : remarks_on_suppressions(report_)) out_ << "- " << remark << '\n';
+    out_ << fmt::format("\n{}, {}, {}, examined by ddp-doctor {}.\n", report_.program,
                         count_of(static_cast<std::size_t>(report_.world_size), "rank"),
-                        "examined by ddp-doctor", report_.tool_version);
+                        torch_of(report_), report_.tool_version);
   }
 
  private:
@@ -74,13 +75,14 @@ class Markdown {
   }
 
   const Report& report_;
+  std::optional<Severity> fail_on_;
   std::ostream& out_;
 };
 
 }  // namespace
 
 void render_markdown(const Report& report, const RenderOptions& options, std::ostream& out) {
-  Markdown(report, out).print(options.brief);
+  Markdown(report, options.fail_on, out).print(options.brief);
 }
 
 }  // namespace ddp_doctor

@@ -69,7 +69,7 @@ class TextReport {
     bool silent = true;
     for (const auto& [run, findings] : judged_runs(report_)) {
       for (const auto& finding : findings) {
-        if (finding.severity == Severity::kAdvice) {
+        if (finding.severity == Severity::kAdvice && style_.fail_on != Severity::kAdvice) {
           advice.push_back({finding.rule + " " + finding.name, {}});
           continue;
         }
@@ -101,10 +101,10 @@ class TextReport {
       for (const auto& other : report_.runs) what += (what.empty() ? "" : " | ") + other.label;
     }
     out_ << paint("1", fmt::format("ddp-doctor {}: {}", report_.tool_version, what)) << '\n';
-    wrapped(fmt::format("{}, {}, {} {}; {}",
+    const std::string backend = of("backend");
+    wrapped(fmt::format("{}{}{}, {}; {}",
                         count_of(static_cast<std::size_t>(report_.world_size), "rank"),
-                        of("backend"), run.environment.contains("python") ? "torch" : "LibTorch",
-                        of("torch_version"), of("summary")),
+                        backend.empty() ? "" : ", ", backend, torch_of(report_), of("summary")),
             0);
     if (const auto note = of("note"); !note.empty()) wrapped(note, 0);
   }
@@ -320,8 +320,7 @@ class TextReport {
 
   void closing() {
     const auto& run = report_.runs.front();
-    for (const auto& given : report_.unused_suppressions)
-      out_ << "suppression met nothing, remove it: " << given << '\n';
+    for (const auto& remark : remarks_on_suppressions(report_)) out_ << remark << '\n';
     if (!style_.brief) out_ << '\n';
     if (run.probe_ms && !style_.brief) {
       wrapped(fmt::format("The examination itself cost {:.3f} ms per step (digests and record), "
@@ -331,7 +330,7 @@ class TextReport {
     }
     if (report_.purpose == Purpose::kCompare) {
       wrapped("Difference: " + report_.difference, 0);
-      out_ << "Verdict: " << verdict_of(report_) << '\n';
+      out_ << "Verdict: " << verdict_of(report_, style_.fail_on) << '\n';
       return;
     }
     for (std::size_t i = 1; report_.purpose == Purpose::kFix && i < report_.runs.size(); ++i) {
@@ -344,7 +343,7 @@ class TextReport {
     const char* color = health == Health::kHealthy ? "1;32"
                         : health == Health::kSick  ? "1;31"
                                                    : "1;33";
-    out_ << paint(color, "Verdict: " + verdict_of(report_)) << '\n';
+    out_ << paint(color, "Verdict: " + verdict_of(report_, style_.fail_on)) << '\n';
   }
 
   const Report& report_;

@@ -108,6 +108,11 @@ struct Report {
   std::vector<Finding> findings;       // of the examined run, with proofs from the others
   std::vector<Suppressed> suppressed;  // of what else was found
   std::vector<std::string> unused_suppressions;  // that met nothing, though they could have
+  struct PartialSuppression {
+    std::string suppression;
+    std::string left;  // what no suppression covers: "fc.bias of DDP201 unused-parameters"
+  };
+  std::vector<PartialSuppression> partial_suppressions;
   std::vector<Equality> equalities;  // of each run with the first, where they are compared
   std::string difference;            // in one sentence, where they are compared
 

@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "lib/diagnose/rule.h"
@@ -58,20 +59,27 @@ void suppress(Report& report, const std::vector<Suppression>& suppressions,
               const RenderOptions& options) {
   if (suppressions.empty()) return;
   std::set<const Suppression*> used;
+  std::map<const Suppression*, std::string> partial;  // and what is left
   const auto covering = [&](const Finding& finding) {
     const auto place = place_of(finding, report.runs.front(), options);
     std::vector<std::string> names;
     for (const auto& parameter : finding.parameters) names.push_back(parameter.name);
     if (names.empty()) names.emplace_back();
     std::vector<const Suppression*> covering;
+    std::string left;
     for (const auto& name : names) {
       const auto found = std::find_if(
           suppressions.begin(), suppressions.end(),
           [&](const Suppression& given) { return given.covers(finding, place, name); });
-      if (found == suppressions.end()) return std::vector<const Suppression*>{};
-      covering.push_back(&*found);
+      if (found != suppressions.end()) {
+        covering.push_back(&*found);
+      } else if (left.empty()) {
+        left = fmt::format("{} of {} {}", name, finding.rule, finding.name);
+      }
     }
-    return covering;
+    if (left.empty()) return covering;
+    for (const auto* given : covering) partial.emplace(given, left);
+    return std::vector<const Suppression*>{};
   };
   select_findings(report, [&](const Finding& finding) {
     const auto by = covering(finding);
@@ -84,6 +92,10 @@ void suppress(Report& report, const std::vector<Suppression>& suppressions,
   const auto& checked = report.runs.front().diagnosis.checked;
   for (const auto& given : suppressions) {
     if (used.contains(&given)) continue;
+    if (const auto some = partial.find(&given); some != partial.end()) {
+      report.partial_suppressions.push_back({given.text(), some->second});
+      continue;
+    }
     if (std::find(checked.begin(), checked.end(), given.rule()) != checked.end())
       report.unused_suppressions.push_back(given.text());
   }

@@ -9,17 +9,20 @@
 namespace ddp_doctor {
 namespace {
 
+// "DDP101 wrapper-bypassed and 1 more"
+std::string names_of(const std::vector<Finding>& findings) {
+  const auto& first = findings.front();
+  const std::size_t more = findings.size() - 1;
+  return fmt::format("{} {}{}", first.rule, first.name,
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
 std::string reason_of(const Report& report, Health health) {
   const auto& run = report.runs.front();
-  if (health == Health::kSick) {
-    const auto& first = report.findings.front();
-    const std::size_t more = report.findings.size() - 1;
-    return fmt::format("{} {}{}", first.rule, first.name,
-                       more > 0 ? fmt::format(" and {} more", more) : "");
-  }
+  if (health == Health::kSick) return names_of(report.findings);
   if (health == Health::kInconclusive) {
     if (run.completed && run.steps_table.empty() && !run.notes.empty())
-      return "nothing could be examined, see the notes";
+      return "nothing could be examined: " + run.notes.front();
     if (run.completed || run.steps_table.empty()) return "no step was completed by every rank";
     return fmt::format("the run was stopped in step {}, before its end", run.outcome_step);
   }
@@ -39,7 +42,7 @@ std::vector<Judged> judged_runs(const Report& report) {
   return judged;
 }
 
-std::string verdict_of(const Report& report) {
+std::string verdict_of(const Report& report, std::optional<Severity> fail_on) {
   if (report.purpose == Purpose::kCompare) {
     std::string verdicts;
     for (const auto& run : report.runs)
@@ -48,7 +51,26 @@ std::string verdict_of(const Report& report) {
     return verdicts;
   }
   const Health health = report.health();
+  if (health == Health::kHealthy && fail_on == Severity::kAdvice && !report.findings.empty())
+    return fmt::format("healthy, but advice counts here: {}", names_of(report.findings));
   return fmt::format("{}: {}", name_of(health), reason_of(report, health));
+}
+
+std::string torch_of(const Report& report) {
+  const auto& environment = report.runs.front().environment;
+  const auto version = environment.find("torch_version");
+  return fmt::format("{} {}", environment.contains("python") ? "torch" : "LibTorch",
+                     version == environment.end() ? "of unknown version" : version->second);
+}
+
+std::vector<std::string> remarks_on_suppressions(const Report& report) {
+  std::vector<std::string> remarks;
+  for (const auto& given : report.unused_suppressions)
+    remarks.push_back("suppression met nothing, remove it: " + given);
+  for (const auto& [given, left] : report.partial_suppressions)
+    remarks.push_back(fmt::format("suppression covers only a part, and so nothing ({} is left): {}",
+                                  left, given));
+  return remarks;
 }
 
 std::string message_with_consequences(const Finding& finding) {

@@ -1,6 +1,7 @@
 // What every format says of a report as a whole.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,14 @@ std::vector<Judged> judged_runs(const Report& report);
 
 // "sick: DDP201 unused-parameters and 1 more"; where runs are compared, "a.py: sick; b.py:
 // healthy".
-std::string verdict_of(const Report& report);
+// `fail_on`: where advice counts, and something fails by it alone, that is said.
+std::string verdict_of(const Report& report, std::optional<Severity> fail_on = {});
+
+// "torch 2.15.0", "LibTorch 1.13.1"
+std::string torch_of(const Report& report);
+
+// What the user is to do about the suppressions that were given, a sentence each.
+std::vector<std::string> remarks_on_suppressions(const Report& report);
 
 // "Weights differ ...; which leads to DDP301 weights-drift". On one line.
 std::string message_with_consequences(const Finding& finding);

@@ -152,10 +152,12 @@ DataParallelReducer::DataParallelReducer(ModuleState module, ProcessGroupPtr pro
   state.telling([&] { state.construct(); },
                 [&](const std::string& text) { observer->wrapper_failed(state.number, text); });
   if (observer) observer->wrapper_made(state.number, *this, options, process_group);
+  if (!observer) ++unobserved_wrappers();
 }
 
 DataParallelReducer::~DataParallelReducer() {
   if (const auto& observer = state_->observer()) observer->wrapper_goes(state_->number);
+  if (state_->number < 0) --unobserved_wrappers();
 }
 
 // PyTorch's logger adds the bytes up over the sampled iterations (up to 2.6), so that a constant
@@ -178,14 +180,8 @@ void DataParallelReducer::State::note_runtime_stats() {
 // gradient accumulators, to which the reducer's hooks do not belong: from then on nothing would be
 // averaged, without a word. (Python's load_state_dict copies.)
 void DataParallelReducer::State::keep_accumulators() {
-  for (size_t i = 0; i < accumulators.size(); ++i) {
-    const at::Tensor& parameter = module.parameters[i];
-    const auto& made_for = accumulators[i]->input_metadata(0);
-    if (parameter.requires_grad() && parameter.device() == made_for.device() &&
-        parameter.dtype() == made_for.options().dtype() &&
-        torch::autograd::impl::grad_accumulator(parameter) != accumulators[i])
-      torch::autograd::impl::set_grad_accumulator(parameter, weak(accumulators[i]));
-  }
+  for (size_t i = 0; i < accumulators.size(); ++i)
+    restore_grad_accumulator(module.parameters[i], accumulators[i]);
 }
 
 // Step c.

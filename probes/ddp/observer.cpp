@@ -7,4 +7,9 @@ std::shared_ptr<TrainingObserver>& training_observer() {
   return observer;
 }
 
+int& unobserved_wrappers() {
+  thread_local int count = 0;
+  return count;
+}
+
 }  // namespace ddp_doctor

@@ -62,4 +62,7 @@ class TrainingObserver {
 // Of this thread: where ranks are threads, each has its own. Null where nobody listens.
 std::shared_ptr<TrainingObserver>& training_observer();
 
+// Wrappers of this thread that no observer knows, since they were made before it.
+int& unobserved_wrappers();
+
 }  // namespace ddp_doctor

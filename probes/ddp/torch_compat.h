@@ -51,6 +51,18 @@ c10::weak_intrusive_ptr<Node, Null> weak(const c10::intrusive_ptr<Node, Null>& n
   return c10::weak_intrusive_ptr<Node, Null>(node);
 }
 
+// Puts back the node to which a leaf's gradients went, with its hooks, where torch::load gave the
+// leaf a new one. False where it is in place, or does not fit any more (another dtype or device).
+inline bool restore_grad_accumulator(const at::Tensor& leaf, const NodePtr& node) {
+  if (!leaf.requires_grad() || !leaf.is_leaf()) return false;
+  const auto& made_for = node->input_metadata(0);
+  if (leaf.device() != made_for.device() || leaf.dtype() != made_for.options().dtype() ||
+      torch::autograd::impl::grad_accumulator(leaf) == node)
+    return false;
+  torch::autograd::impl::set_grad_accumulator(leaf, weak(node));
+  return true;
+}
+
 // Behaviour of Python's DistributedDataParallel in this version.
 inline constexpr int kTorchVersion = 100 * TORCH_VERSION_MAJOR + TORCH_VERSION_MINOR;
 // The first broadcast sends the buffers even with broadcast_buffers=False (until pytorch#100729).

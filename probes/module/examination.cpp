@@ -80,6 +80,10 @@ Examination::Examination(const ProcessGroupPtr& group, const ExaminationSettings
   settings.every = number_of("DDP_DOCTOR_EVERY", given.every, 10);
   settings.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, 20);
   try {
+    if (unobserved_wrappers() > 0)
+      throw Error(
+          "its DistributedDataParallel was made before its Examination, which sees nothing of it; "
+          "make the Examination right after the process group");
     session_ = Session::make(settings);
   } catch (const std::exception& error) {
     if (asked) throw;

@@ -56,6 +56,11 @@ void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
     Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
     made.reducer = &reducer;
     writer_.call_ends(made.construction);
+    // Its first broadcast reads all of them.
+    for (const auto& entry : tensors_.entries()) {
+      if (entry->info.wrapper == wrapper) entry->read = false;
+    }
+    made.read = false;
     const std::string subject = "wrapper " + std::to_string(wrapper);
     fact(subject, "type", "\"DistributedDataParallel\"");
     fact(subject, "arguments",

@@ -128,6 +128,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   // steps.cpp
   OptimizerState& known(const torch::optim::Optimizer& optimizer);
   // Whether it holds parameters that nobody knew.
+  void follow_wrapped_modules(const std::vector<at::Tensor>& held);
   bool follow_optimizer(OptimizerState& known, torch::optim::Optimizer& optimizer);
   const std::vector<Entry*>& covered(OptimizerState& known);
   void write_initial_state();

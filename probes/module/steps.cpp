@@ -75,6 +75,18 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
   });
 }
 
+// A parameter that nobody knows may stand in the place of one that a wrapper holds.
+void Session::follow_wrapped_modules(const std::vector<at::Tensor>& held) {
+  const auto unknown = [&](const at::Tensor& parameter) {
+    return tensors_.find(parameter) == nullptr;
+  };
+  if (std::none_of(held.begin(), held.end(), unknown)) return;
+  for (std::size_t i = 0; i < wrappers_.size(); ++i) {
+    if (wrappers_[i].module.tensors)
+      tensors_.follow(wrappers_[i].module, static_cast<int>(i), history_.counts.backwards);
+  }
+}
+
 // The parameters that it holds now. Whether this step's backward could not be seen whole, because
 // of parameters that were not hooked yet.
 bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& optimizer) {
@@ -82,6 +94,7 @@ bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& o
   std::vector<const c10::TensorImpl*> identities;
   for (const auto& parameter : held) identities.push_back(parameter.unsafeGetTensorImpl());
   bool news = false;
+  follow_wrapped_modules(held);
   for (Entry* entry : state.entries) news = tensors_.hook_again(*entry) || news;
   if (identities == state.held) return news;
   state.held = identities;

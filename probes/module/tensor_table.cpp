@@ -141,7 +141,9 @@ void TensorTable::hook_trainable() {
 }
 
 bool TensorTable::hook_again(Entry& entry) {
-  if (entry.info.wrapper || entry.accumulator == nullptr) return false;
+  if (entry.accumulator == nullptr) return false;
+  if (restore_grad_accumulator(entry.tensor, entry.accumulator)) return true;
+  if (entry.info.wrapper) return false;  // follow() will see what became of it
   const NodePtr before = entry.accumulator;
   hook(entry);
   return entry.accumulator != before;
@@ -159,6 +161,7 @@ void TensorTable::follow(const ModuleState& module, int wrapper, int backwards) 
         undescribed_.push_back(known);
       }
       if (known->accumulator == nullptr || !named.tensor.requires_grad()) continue;
+      if (restore_grad_accumulator(known->tensor, known->accumulator)) continue;
       const NodePtr before = known->accumulator;
       hook(*known);
       known->replaced = known->replaced || known->accumulator != before;

@@ -53,8 +53,7 @@ class TensorTable {
 
   // Frozen parameters may have been unfrozen: asks autograd to tell when their gradients arrive.
   void hook_trainable();
-  // Of a parameter outside every wrapper: whether autograd had forgotten our hook, as it does when
-  // torch::load reads into the parameter.
+  // Whether autograd had forgotten our hook, as it does when torch::load reads into the parameter.
   bool hook_again(Entry& entry);
 
   Entry* find(const at::Tensor& tensor);

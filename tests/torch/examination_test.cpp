@@ -169,6 +169,89 @@ TEST(Examination, FollowsParametersIntoWhichACheckpointWasLoaded) {
   EXPECT_THAT(job.check(), IsInSync());
 }
 
+TEST(Examination, RefusesToBeginAfterAWrapper) {
+  Job job;
+  on_ranks(2, [&](int, const ProcessGroupPtr& group) {
+    const DistributedDataParallel ddp(Scale(), group);
+    EXPECT_THROW(Examination(group, {.folder = job.folder.path()}), Error);
+  });
+}
+
+TEST(Examination, TakesNoUnseenSynchronizationForDuplicateData) {
+  Job job;
+  job.on(2, [](int rank, const ProcessGroupPtr& group) {  // not observed()
+    Branches model;
+    Observed<SGD> optimizer(model->parameters(), 0.01);
+    for (int step = 1; step <= 8; ++step) {
+      optimizer.zero_grad();
+      model->forward(input_of(rank, step), "abc").backward();
+      for (auto& parameter : model->parameters()) {
+        std::vector<at::Tensor> gradient{parameter.grad()};
+        group->allreduce(gradient)->wait();
+        gradient.front().div_(2);
+      }
+      optimizer.step();
+    }
+  });
+  EXPECT_THAT(job.check(), Not(HasFinding("DDP401")));
+}
+
+TEST(Examination, TellsAModuleThatIsNeverCalledFromOneWhoseResultIsDropped) {
+  Job job;
+  job.on(2, [](int rank, const ProcessGroupPtr& group) {
+    DistributedDataParallel ddp(Branches(), group, {.find_unused_parameters = true});
+    Observed<SGD> optimizer(ddp.module()->parameters(), 0.01);
+    for (int step = 1; step <= 4; ++step) {
+      optimizer.zero_grad();
+      ddp(input_of(rank, step), "ab").backward();
+      optimizer.step();
+    }
+  });
+  const Check check = job.check();
+  ASSERT_NE(check.find("DDP201"), nullptr) << check.report;
+  EXPECT_THAT(check.find("DDP201")->message, testing::HasSubstr("never read")) << check.report;
+}
+
+TEST(Examination, FindsParametersThatTookThePlaceOfWrappedOnes) {
+  Job job;
+  job.on(2, [](int rank, const ProcessGroupPtr& group) {
+    Branches model;
+    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
+    model->b = model->replace_module("b", Scale());
+    Observed<SGD> optimizer(model->parameters(), 0.01);
+    for (int step = 1; step <= 4; ++step) {
+      optimizer.zero_grad();
+      ddp(input_of(rank, step), "abc").backward();
+      optimizer.step();
+    }
+  });
+  const Check check = job.check();
+  EXPECT_THAT(check, HasFindingIn("DDP105", "b.weight"));
+  EXPECT_THAT(check, Not(HasFinding("DDP106")));
+}
+
+TEST(Examination, ACheckpointLoadedWhereTheWrapperIsBypassedIsNoOtherBug) {
+  Job job;
+  job.on(2, [](int rank, const ProcessGroupPtr& group) {
+    Branches model;
+    DistributedDataParallel ddp(model, group);
+    Observed<SGD> optimizer(model->parameters(), 0.01);
+    for (int step = 1; step <= 6; ++step) {
+      if (step == 3) {
+        std::stringstream checkpoint;
+        torch::save(model, checkpoint);
+        torch::load(model, checkpoint);
+      }
+      optimizer.zero_grad();
+      model->forward(input_of(rank, step), "abc").backward();
+      optimizer.step();
+    }
+  });
+  const Check check = job.check();
+  EXPECT_THAT(check, HasFinding("DDP101"));
+  EXPECT_THAT(check, Not(HasFinding("DDP110")));
+}
+
 TEST(Examination, AnOptimizerThatItMeetsAtItsFirstStepIsExaminedFromTheSecondOn) {
   Job job;
   on_ranks(2, [&](int rank, const ProcessGroupPtr& plain) {

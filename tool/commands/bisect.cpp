@@ -109,6 +109,10 @@ void keep_what_fails(JudgedCommit& judged, const RenderOptions& rendering) {
 
 int bisect(const CLI::App& app, BisectOptions& options, Call call) {
   check_gate(options.gate);
+  if (!options.output.reports.empty() || options.subject.out)
+    throw Error(
+        "--report and --out belong to one examination, and a bisection has many; it prints its own "
+        "report, as JSON with --format json");
   if (options.gate.update_baseline)
     throw Error("--update-baseline has no place in a bisection; leave it away");
   if (options.gate.baseline) options.gate.baseline = fs::absolute(*options.gate.baseline);
@@ -150,12 +154,18 @@ int bisect(const CLI::App& app, BisectOptions& options, Call call) {
   bisected.first_bad = bisection.first_bad();
   bisected.suspects = bisection.left();
   // Nobody has seen yet that the bad end is bad, if it is the first that is.
-  if (bisected.find(bisected.first_bad) == nullptr &&
-      examine(bisected.first_bad) == Outcome::kGood) {
-    throw Error(
-        fmt::format("{} is not bad: none of what was asked for was found there; look at "
-                    "--select and --fail-on, or at the program's arguments",
-                    options.bad));
+  if (bisected.find(bisected.first_bad) == nullptr) {
+    const Outcome outcome = examine(bisected.first_bad);
+    if (outcome == Outcome::kGood)
+      throw Error(
+          fmt::format("{} is not bad: none of what was asked for was found there; look at "
+                      "--select and --fail-on, or at the program's arguments",
+                      options.bad));
+    if (outcome == Outcome::kSkipped)
+      throw Error(
+          fmt::format("{} could not be judged, so nothing is known to be bad ({}); name a commit "
+                      "at which the program runs",
+                      options.bad, bisected.examined.back().reason));
   }
   const auto& repository = bisection.repository();
   bisected.parent = git(repository, {"rev-parse", bisected.first_bad + "^"});

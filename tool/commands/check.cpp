@@ -32,6 +32,7 @@ int print_suppressions(Report report, const OutputOptions& output, Streams strea
 
 int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
   check_gate(options.gate);
+  prepare_reports(options.output);
   const Examining how{.pass_on = options.verbose};
   return examine_subject(app, options.subject, how, call, [&](Report report) {
     apply_gate(report, options.gate, rendering_of(options.output, call.streams), call.streams.err);

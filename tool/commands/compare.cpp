@@ -128,6 +128,7 @@ Action setup_compare(CLI::App& app) {
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
+    prepare_reports(options->output);
     Parser parser(app, *options, call);
     for (const auto& program : options->programs) parser.add(program);
     const ExaminationOptions examination{options->out, options->repeats};

@@ -32,6 +32,7 @@ Action setup_report(CLI::App& app) {
   add_environment_defaults(app);
   return [options](const Call& call) {
     check_gate(options->gate);
+    prepare_reports(options->output);
     Report report = read(options->folders);
     apply_gate(report, options->gate, rendering_of(options->output, call.streams),
                call.streams.err);

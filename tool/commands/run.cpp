@@ -24,6 +24,7 @@ Action setup_run(CLI::App& app) {
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
+    prepare_reports(options->output);
     const Examining how{options->fix, options->repeats, !options->output.quiet};
     return examine_subject(app, options->subject, how, call, [&](Report report) {
       return deliver(std::move(report), options->output, call.streams);

@@ -24,7 +24,8 @@ Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
   const int local = counts.at("modules").get<int>() - counts.at("synchronized").get<int>();
   const Fact* samples = timeline.fact(0, subject, "batchnorm_samples");
   if (local == 0) return std::vector<Finding>{};
-  if (samples == nullptr) return Undecidable{"no BatchNorm was seen to run in training mode"};
+  if (samples == nullptr)
+    return Undecidable{"no BatchNorm was seen to run in training mode inside a wrapper's forward"};
   const auto batch = nlohmann::json::parse(samples->value).get<std::int64_t>();
   if (batch > kFewSamples) return std::vector<Finding>{};
 

@@ -35,9 +35,11 @@ std::optional<Where> raised_at(const Timeline& timeline, int rank) {
   return {};
 }
 
-Prescription cure_for(const Fall& first) {
+Prescription cure_for(const Fall& first, bool all) {
   if (first.kind != "signal")
-    return {"Mend the error of this rank first; the others only lost their peer.", ""};
+    return {all ? "Mend this error: every rank met it."
+                : "Mend the error of this rank first; the others only lost their peer.",
+            ""};
   if (first.text.find("(Killed)") != std::string::npos ||
       first.text.find("(Terminated)") != std::string::npos) {
     return {
@@ -76,7 +78,7 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.ranks = fallen_together(falls);
   finding.message = crash_message(falls, finding);
   finding.where = raised_at(timeline, first.rank);
-  finding.prescription = cure_for(first);
+  finding.prescription = cure_for(first, finding.ranks.size() == all_ranks(timeline).size());
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   return std::vector{finding};
 }
