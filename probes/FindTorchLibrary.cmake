@@ -68,7 +68,9 @@ target_link_options(ddp_doctor_torch INTERFACE -Wl,--allow-shlib-undefined)
 target_compile_definitions(ddp_doctor_torch INTERFACE NDEBUG USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)
 # Newer wheels bring fmt's headers, which hide the system's, but not fmt's library. (spdlog's library is built on the
 # system's fmt: what links this target cannot use it.)
-target_compile_definitions(ddp_doctor_torch INTERFACE FMT_HEADER_ONLY)
+if(DDP_DOCTOR_TORCH AND EXISTS ${_torch_include}/fmt)
+  target_compile_definitions(ddp_doctor_torch INTERFACE FMT_HEADER_ONLY)
+endif()
 # Executables, too, instead of CMake's -fPIE: gcc takes a precompiled header only where the two flags agree.
 target_compile_options(ddp_doctor_torch INTERFACE -fPIC)
 if(DDP_DOCTOR_TORCH_VERSION VERSION_LESS 2.0)

@@ -56,7 +56,7 @@ for suppression in 'DDP201:confidence.*:*' 'unused-parameters:confidence.*:*unus
   not_printed '^DDP201'
 done
 judge 1 '^DDP201' --suppress 'DDP201:confidence.weight:* only half of it'
-judge 1 'suppression covers only a part, and so nothing (confidence.bias of DDP201 unused-parameters is left): DDP201:confidence.weight:\* only half' --suppress 'DDP201:confidence.weight:* only half'
+judge 1 'suppression covers only a part, and so nothing .confidence.bias of DDP201 unused-parameters is left.: DDP201:confidence.weight:\* only half' --suppress 'DDP201:confidence.weight:* only half'
 judge 1 '^Verdict: sick: DDP' --suppress 'DDP201:confidence.weight:* one' --suppress 'DDP201:*.bias:* other'
 not_printed '^DDP201'; not_printed 'met nothing'
 judge 1 '^DDP201' --suppress 'DDP201:confidence.*:elsewhere.py not here'
