@@ -3,7 +3,7 @@
 
 usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,gpt] [--repeats N] [--steps N]
 
-    mlp  10 parameter tensors, steps of about a millisecond: what the calls cost
+    mlp  200 small parameter tensors: what the calls cost
     gpt  about 30 M parameters, steps of about a second: what the bytes cost
 
 Each repeat runs the program plainly, with the default sampling (every one of the first 20 steps, then every 10th), and with every
@@ -23,7 +23,7 @@ import time
 
 WARMUP, EVERY = 20, 10  # the defaults of `ddp-doctor run`
 RANKS = 2
-STEPS = {"mlp": 200, "gpt": 20}  # after the warm-up
+STEPS = {"mlp": 400, "gpt": 20}  # after the warm-up
 REPEATS = {"mlp": 7, "gpt": 3}
 MARK = "step times "
 
@@ -35,9 +35,9 @@ def mlp():
     import torch
     from torch import nn
 
-    layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())]
-    model = nn.Sequential(*layers, nn.Linear(256, 10))
-    return model, lambda: (torch.randn(32, 256), torch.randint(10, (32,))), torch.optim.SGD
+    layers = [layer for _ in range(99) for layer in (nn.Linear(32, 32), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(32, 10))
+    return model, lambda: (torch.randn(8, 32), torch.randint(10, (8,))), torch.optim.SGD
 
 
 def gpt(vocabulary=16384, width=512, depth=7, context=128, batch=2):

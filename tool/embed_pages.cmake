@@ -1,4 +1,5 @@
 # cmake -D OUT=FILE.cpp -D PAGES=a.md;b.md -P embed_pages.cmake: the rule pages as C++.
+cmake_minimum_required(VERSION 3.25)
 set(entries "")
 foreach(page IN LISTS PAGES)
   get_filename_component(code ${page} NAME_WE)

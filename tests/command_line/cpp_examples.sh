@@ -10,7 +10,7 @@ said '\[rank 1\] rank 1: loss'
 
 # Two optimizers; the critic's gradients are never averaged.
 doctor 1 run --format json -- "$trainers/actor_critic"
-json 'first["rule"] == "DDP102" and first["first_step"] == 2 and len(r["findings"]) == 1'
+json 'first["rule"] == "DDP104" and first["first_step"] == 2 and len(r["findings"]) == 1'
 json '{p["name"] for p in first["parameters"]} == {"critic:" + name for name in ("hidden.weight", "hidden.bias", "output.weight", "output.bias")}'
 
 # Ten micro-batches an epoch, four a step: the third step of an epoch is never synchronized.

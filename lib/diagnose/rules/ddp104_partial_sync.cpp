@@ -33,6 +33,31 @@ const Collective* synchronization(const Timeline& timeline, const TimelineStep& 
   return nullptr;
 }
 
+std::set<int> synchronized_in(const Timeline& timeline, const TimelineStep& step) {
+  std::set<int> together;
+  for (int id : agreeing(timeline, step)) {
+    if (local_gradients_differ(timeline, step, id)) together.insert(id);
+  }
+  return together;
+}
+
+// A step and, in a loop that synchronizes by hand, those of other optimizers between this one's
+// last step and its next.
+std::vector<const TimelineStep*> round_of(const Timeline& timeline,
+                                          const std::vector<const TimelineStep*>& steps,
+                                          std::size_t at) {
+  std::vector<const TimelineStep*> round = {steps[at]};
+  if (timeline.has_wrapper()) return round;
+  const auto own = steps[at]->ranks.front()->optimizer;
+  for (std::size_t i = at; i-- > 0 && steps[i]->ranks.front()->optimizer != own;) {
+    round.push_back(steps[i]);
+  }
+  for (std::size_t i = at + 1; i < steps.size() && steps[i]->ranks.front()->optimizer != own; ++i) {
+    round.push_back(steps[i]);
+  }
+  return round;
+}
+
 Verdict check_partial_sync(const Timeline& timeline) {
   if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
@@ -42,23 +67,26 @@ Verdict check_partial_sync(const Timeline& timeline) {
   std::set<int> left_out;
   std::set<int> synchronized;
   std::size_t partial = 0;
-  for (const auto* step : steps) {
+  const Collective* call = nullptr;
+  for (std::size_t at = 0; at < steps.size(); ++at) {
+    const TimelineStep& step = *steps[at];
     std::set<int> apart;
-    for (int id : differing(timeline, *step, Stage::kGradient)) {
-      if (!is_special(timeline, *step, id) && everywhere(timeline, *step, id)) apart.insert(id);
+    for (int id : differing(timeline, step, Stage::kGradient)) {
+      if (!is_special(timeline, step, id) && everywhere(timeline, step, id)) apart.insert(id);
     }
+    if (apart.empty()) continue;
     std::set<int> together;
-    for (int id : agreeing(timeline, *step)) {
-      if (local_gradients_differ(timeline, *step, id)) together.insert(id);
+    for (const auto* other : round_of(timeline, steps, at)) {
+      together.merge(synchronized_in(timeline, *other));
+      if (partial == 0 && call == nullptr) call = synchronization(timeline, *other);
     }
-    if (apart.empty() || together.empty()) continue;
+    if (together.empty()) continue;
     ++partial;
     left_out.insert(apart.begin(), apart.end());
     synchronized.insert(together.begin(), together.end());
-    if (!finding.first_step) finding.first_step = step->number;
+    if (!finding.first_step) finding.first_step = step.number;
   }
   if (partial == 0) return std::vector<Finding>{};
-  const Collective* call = synchronization(timeline, *timeline.step(*finding.first_step));
   const bool by_hand = call != nullptr;
   finding.where = by_hand ? Where{call->file, call->line} : where(timeline, "step");
   finding.ranks = all_ranks(timeline);

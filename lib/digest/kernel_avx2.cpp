@@ -1,0 +1,7 @@
+#include "lib/digest/kernel_loops.h"
+
+namespace ddp_doctor {
+
+const Kernel kAvx2Kernel{"avx2", hash, add_block};
+
+}  // namespace ddp_doctor

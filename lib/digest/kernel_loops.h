@@ -1,0 +1,312 @@
+// The loops of a Kernel, in the widest registers that the including file is compiled for. All of it
+// is internal to that file, and calls nothing that the linker could take from another one: that
+// might be compiled for instructions that this processor lacks.
+//
+// A compiler must not reorder floating-point additions. Here element i of a block goes to lane
+// i % kLanes, in every file, a lane adds its elements in their order, and no product is fused with
+// a sum, so that all files get the same figures to the last bit.
+#pragma once
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstring>
+#include <experimental/simd>
+
+#include "lib/digest/kernel_sets.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace simd = std::experimental;
+
+std::array<std::uint8_t, 16> hash(const void* data, std::size_t bytes) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, bytes));
+  std::array<std::uint8_t, 16> result;
+  std::memcpy(&result, &canonical, sizeof canonical);
+  return result;
+}
+
+template <class T>
+T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Calls row(at) for each `kRow` bytes of the block; the last ones are padded with zeros, which
+// change none of the figures.
+template <std::size_t kRow, class Row>
+inline void for_each_row(const std::byte* block, std::size_t bytes, Row row) {
+  std::size_t at = 0;
+  for (; at + kRow <= bytes; at += kRow) row(block + at);
+  if (at < bytes) {
+    std::byte padded[kRow] = {};
+    std::memcpy(padded, block + at, bytes - at);
+    row(padded);
+  }
+}
+
+// ---- float32, float16, bfloat16: squares as floats, some of them added up before they become
+// doubles
+
+constexpr std::size_t kRow = 128;  // bytes: 32 words
+constexpr std::size_t kLanes = kRow / sizeof(float);
+constexpr int kRowsInFloat = 16;  // whose squares are added as floats, then as doubles
+constexpr int kMostScale = 126;   // of a normal float
+
+using Words = simd::native_simd<std::int32_t>;
+using Floats = simd::native_simd<float>;
+static_assert(sizeof(Words) == sizeof(Floats));
+
+// The magnitude's bits order as the values do. `values` are those in a register of words. If the
+// largest magnitude is of kSmallest to kLargest, 2^-30 to 2^50, squares can be added as they are:
+// what is lost of smaller ones does not count.
+struct Float32 {
+  using Bits = std::int32_t;
+  static constexpr Bits kSignless = 0x7fff'ffff;
+  static constexpr Bits kInfinity = 0x7f80'0000;
+  static constexpr Bits kSmallest = 0x3080'0000;
+  static constexpr Bits kLargest = 0x5880'0000;
+  static float value(Bits bits) { return __builtin_bit_cast(float, bits); }
+  template <class Add>
+  static void values(Words words, Add add) {
+    add(__builtin_bit_cast(Floats, words));
+  }
+};
+
+struct BFloat16 {
+  using Bits = std::int16_t;
+  static constexpr Bits kSignless = 0x7fff;
+  static constexpr Bits kInfinity = 0x7f80;
+  static constexpr Bits kSmallest = 0x3080;
+  static constexpr Bits kLargest = 0x5880;
+  static float value(Bits bits) { return __builtin_bit_cast(float, std::int32_t{bits} << 16); }
+  template <class Add>
+  static void values(Words words, Add add) {
+    add(__builtin_bit_cast(Floats, Words(words << 16)));
+    add(__builtin_bit_cast(Floats, Words(words & Words(-0x1'0000))));
+  }
+};
+
+// Moved to where float has exponent and mantissa; the factor then corrects the exponent's bias,
+// exactly and for subnormals too.
+struct Float16 {
+  using Bits = std::int16_t;
+  static constexpr Bits kSignless = 0x7fff;
+  static constexpr Bits kInfinity = 0x7c00;
+  static constexpr Bits kSmallest = 1;
+  static constexpr Bits kLargest = kInfinity - 1;
+  static float value(Bits bits) {
+    return __builtin_bit_cast(float, std::int32_t{bits} << 13) * 0x1p112F;
+  }
+  template <class Add>
+  static void values(Words words, Add add) {
+    add(__builtin_bit_cast(Floats, Words((words & Words(0x7fff)) << 13)) * 0x1p112F);
+    add(__builtin_bit_cast(Floats, Words((words & Words(0x7fff'0000)) >> 3)) * 0x1p112F);
+  }
+};
+
+template <class Format>
+struct Figures {
+  typename Format::Bits largest;
+  double squares;
+};
+
+// Of values times `scale`, which must be 1 unless kScaled.
+template <class Format, bool kScaled>
+Figures<Format> figures_of(const std::byte* block, std::size_t bytes, const std::byte* next,
+                           float scale) {
+  using Bits = typename Format::Bits;
+  using Magnitudes = simd::native_simd<Bits>;
+  constexpr std::size_t kRegisters = kRow / sizeof(Words);
+  Magnitudes largest = {};
+  double sums[kLanes] = {};
+  for (std::size_t at = 0; at < bytes; at += kRowsInFloat * kRow) {
+    const std::size_t left = bytes - at;
+    Floats squares[kRegisters] = {};
+    for_each_row<kRow>(
+        block + at, left < kRowsInFloat * kRow ? left : kRowsInFloat * kRow,
+        [&](const std::byte* row) __attribute__((always_inline)) {
+          __builtin_prefetch(next, 0, 2);
+          __builtin_prefetch(next + kRow / 2, 0, 2);
+          next += kRow;
+          for (std::size_t i = 0; i < kRegisters; ++i) {
+            const Words words(reinterpret_cast<const std::int32_t*>(row) + i * Words::size(),
+                              simd::element_aligned);
+            const auto bits = __builtin_bit_cast(Magnitudes, words);
+            largest = simd::max(largest, bits & Magnitudes(Format::kSignless));
+            Format::values(
+                words, [&](Floats values) __attribute__((always_inline)) {
+                  if constexpr (kScaled) values *= scale;
+                  squares[i] += values * values;
+                });
+          }
+        });
+    float added[kLanes];
+    for (std::size_t i = 0; i < kRegisters; ++i) {
+      squares[i].copy_to(added + i * Floats::size(), simd::element_aligned);
+    }
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += added[lane];
+  }
+  double sum = 0.0;
+  for (const double lane : sums) sum += lane;
+  return {simd::hmax(largest), sum};
+}
+
+// Copies the block with zeros for what is not finite; returns how many.
+template <class Format>
+std::int64_t leave_out_nonfinite(const std::byte* block, std::size_t bytes, std::byte* copy) {
+  using Bits = typename Format::Bits;
+  std::int64_t nonfinite = 0;
+  for (std::size_t at = 0; at < bytes; at += sizeof(Bits)) {
+    Bits bits = load<Bits>(block + at);
+    if ((bits & Format::kSignless) >= Format::kInfinity) {
+      ++nonfinite;
+      bits = 0;
+    }
+    std::memcpy(copy + at, &bits, sizeof bits);
+  }
+  return nonfinite;
+}
+
+// The second look that few blocks need: where a value is not finite, or squares might leave the
+// range of floats.
+template <class Format>
+__attribute__((noinline)) Figures<Format> look_again(Figures<Format> figures,
+                                                     const std::byte* block, std::size_t bytes,
+                                                     std::int64_t& nonfinite) {
+  std::byte copy[kBlock];
+  if (figures.largest >= Format::kInfinity) {
+    nonfinite += leave_out_nonfinite<Format>(block, bytes, copy);
+    block = copy;
+    figures = figures_of<Format, false>(block, bytes, block, 1.0F);
+  }
+  const float max_abs = Format::value(figures.largest);
+  if (max_abs == 0.0F) return {0, 0.0};
+  int scale = -__builtin_ilogbf(max_abs);
+  if (scale > kMostScale) scale = kMostScale;
+  figures = figures_of<Format, true>(block, bytes, block, __builtin_ldexpf(1.0F, scale));
+  figures.squares = __builtin_ldexp(figures.squares, -2 * scale);
+  return figures;
+}
+
+template <class Format>
+void add_scaled(const std::byte* block, std::size_t bytes, const std::byte* next,
+                Statistics& statistics) {
+  auto figures = figures_of<Format, false>(block, bytes, next, 1.0F);
+  if (figures.largest < Format::kSmallest || figures.largest > Format::kLargest) {
+    figures = look_again(figures, block, bytes, statistics.nonfinite);
+  }
+  const double max_abs = Format::value(figures.largest);
+  if (max_abs > statistics.max_abs) statistics.max_abs = max_abs;
+  statistics.sum_of_squares += figures.squares;
+}
+
+// ---- float64
+
+struct Float64 {
+  using Bits = std::int64_t;
+  static constexpr Bits kSignless = 0x7fff'ffff'ffff'ffff;
+  static constexpr Bits kInfinity = 0x7ff0'0000'0000'0000;
+};
+
+Statistics figures_of_doubles(const std::byte* block, std::size_t bytes, const std::byte* next) {
+  using Doubles = simd::native_simd<double>;
+  constexpr std::size_t kRegisters = kRow / sizeof(Doubles);
+  Doubles largest = {};
+  Doubles squares[kRegisters] = {};
+  for_each_row<kRow>(
+      block, bytes, [&](const std::byte* row) __attribute__((always_inline)) {
+        __builtin_prefetch(next, 0, 2);
+        __builtin_prefetch(next + kRow / 2, 0, 2);
+        next += kRow;
+        for (std::size_t i = 0; i < kRegisters; ++i) {
+          const Doubles values(reinterpret_cast<const double*>(row) + i * Doubles::size(),
+                               simd::element_aligned);
+          largest = simd::max(largest, simd::abs(values));
+          squares[i] += values * values;
+        }
+      });
+  double added[kRow / sizeof(double)];
+  for (std::size_t i = 0; i < kRegisters; ++i) {
+    squares[i].copy_to(added + i * Doubles::size(), simd::element_aligned);
+  }
+  Statistics figures;
+  for (const double lane : added) figures.sum_of_squares += lane;
+  figures.max_abs = simd::hmax(largest);
+  return figures;
+}
+
+void add_doubles(const std::byte* block, std::size_t bytes, const std::byte* next,
+                 Statistics& statistics) {
+  Statistics figures = figures_of_doubles(block, bytes, next);
+  if (!__builtin_isfinite(figures.sum_of_squares)) {
+    std::byte copy[kBlock];
+    statistics.nonfinite += leave_out_nonfinite<Float64>(block, bytes, copy);
+    figures = figures_of_doubles(copy, bytes, copy);
+  }
+  statistics.sum_of_squares += figures.sum_of_squares;
+  if (figures.max_abs > statistics.max_abs) statistics.max_abs = figures.max_abs;
+}
+
+// ---- integers, of which there are few: one after another in each lane
+
+template <class Integer>
+struct Whole {
+  using Element = Integer;
+  static double magnitude(Element element) { return __builtin_fabs(static_cast<double>(element)); }
+};
+
+struct Bool {
+  using Element = std::uint8_t;
+  static double magnitude(Element element) { return element != 0 ? 1.0 : 0.0; }
+};
+
+template <class Format>
+void add_integers(const std::byte* block, std::size_t bytes, Statistics& statistics) {
+  using Element = typename Format::Element;
+  double squares[kLanes] = {};
+  double largest[kLanes] = {};
+  for_each_row<kLanes * sizeof(Element)>(block, bytes, [&](const std::byte* row) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const double value = Format::magnitude(load<Element>(row + lane * sizeof(Element)));
+      largest[lane] = value > largest[lane] ? value : largest[lane];
+      squares[lane] += value * value;
+    }
+  });
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    statistics.sum_of_squares += squares[lane];
+    if (largest[lane] > statistics.max_abs) statistics.max_abs = largest[lane];
+  }
+}
+
+void add_block(DType dtype, const std::byte* block, std::size_t bytes, const std::byte* next,
+               Statistics& statistics) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return add_scaled<Float32>(block, bytes, next, statistics);
+    case DType::kFloat16:
+      return add_scaled<Float16>(block, bytes, next, statistics);
+    case DType::kBFloat16:
+      return add_scaled<BFloat16>(block, bytes, next, statistics);
+    case DType::kFloat64:
+      return add_doubles(block, bytes, next, statistics);
+    case DType::kInt8:
+      return add_integers<Whole<std::int8_t>>(block, bytes, statistics);
+    case DType::kUInt8:
+      return add_integers<Whole<std::uint8_t>>(block, bytes, statistics);
+    case DType::kInt16:
+      return add_integers<Whole<std::int16_t>>(block, bytes, statistics);
+    case DType::kInt32:
+      return add_integers<Whole<std::int32_t>>(block, bytes, statistics);
+    case DType::kInt64:
+      return add_integers<Whole<std::int64_t>>(block, bytes, statistics);
+    case DType::kBool:
+      return add_integers<Bool>(block, bytes, statistics);
+  }
+}
+
+}  // namespace
+}  // namespace ddp_doctor
