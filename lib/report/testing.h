@@ -9,9 +9,16 @@
 #include <ddp_doctor/check.h>
 #include <gmock/gmock.h>
 
+#include <ostream>
 #include <string>
 
 namespace ddp_doctor {
+
+// What GoogleTest prints for the value of a failed expectation: the matchers show the report.
+inline void PrintTo(const Check& check, std::ostream* out) {
+  *out << check.findings.size() << " findings in " << check.steps << " steps of "
+       << check.world_size << " ranks";
+}
 
 // Several ranks were compared for at least one step, bit for bit, and nothing is wrong with them.
 MATCHER(IsInSync, negation ? "is out of sync" : "is in sync") {

@@ -80,6 +80,10 @@ Rendezvous rendezvous_from_environment() {
 }
 
 ProcessGroupPtr make_gloo_process_group(const Rendezvous& rendezvous) {
+  if (rendezvous.rank < 0 || rendezvous.rank >= rendezvous.world_size) {
+    throw Error(fmt::format("rank {} of {} ranks: ranks are numbered from 0 to {}", rendezvous.rank,
+                            rendezvous.world_size, rendezvous.world_size - 1));
+  }
   initialize_c10d();
   const StorePtr base = make_store(rendezvous);
   base->setTimeout(rendezvous.timeout);

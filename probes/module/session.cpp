@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -100,7 +101,9 @@ void Session::enter(Phase phase) {
 }
 
 bool Session::recorded() const {
-  return number_ <= settings_.warmup || number_ % settings_.every == 0 || number_ == wanted_;
+  // Optimizers that take turns: a step of each.
+  return number_ <= settings_.warmup || number_ == wanted_ ||
+         number_ % settings_.every < std::max(1, optimizers_stepped_);
 }
 
 void Session::event(const std::string& kind, const std::string& text) {

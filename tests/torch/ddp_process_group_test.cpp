@@ -86,6 +86,8 @@ TEST(ProcessGroup, OneRankNeedsNoMeetingPoint) {
 }
 
 TEST(ProcessGroup, SeveralRanksWithoutAMeetingPointAreRefused) {
+  EXPECT_EQ(our_error_of({.rank = 2, .world_size = 2}),
+            "rank 2 of 2 ranks: ranks are numbered from 0 to 1");
   EXPECT_THAT(our_error_of({.world_size = 2}), testing::HasSubstr("give a rendezvous file"));
 }
 

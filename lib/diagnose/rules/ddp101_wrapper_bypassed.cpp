@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -13,6 +15,21 @@ namespace {
 bool went_around(const StepRecord& step) {
   return step.forwards_around_wrapper > 0 && step.forwards_through_wrapper == 0 &&
          step.backwards > 0;
+}
+
+// The first of the steps up to `step`, which were not examined but counted, that went around too.
+std::int64_t began_with(const Timeline& timeline, const TimelineStep& step) {
+  std::int64_t first = step.number;
+  for (auto before = timeline.steps.rbegin(); before != timeline.steps.rend(); ++before) {
+    if (before->number >= step.number) continue;
+    const bool around =
+        std::any_of(before->ranks.begin(), before->ranks.end(), [](const StepRecord* record) {
+          return record != nullptr && went_around(*record) && record->collectives == 0;
+        });
+    if (before->examined() || !around) break;
+    first = before->number;
+  }
+  return first;
 }
 
 Verdict check_wrapper_bypassed(const Timeline& timeline) {
@@ -43,7 +60,7 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
     ++bypassed;
     ranks.insert(here.begin(), here.end());
     if (!finding.first_step) {
-      finding.first_step = step->number;
+      finding.first_step = began_with(timeline, *step);
       finding.evidence["gradients_differing"] = differing(timeline, *step, Stage::kGradient).size();
     }
   }

@@ -97,9 +97,10 @@ Verdict check_partial_sync(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   finding.evidence["hand_written"] = by_hand;
   finding.message = fmt::format(
-      "{} of {} were synchronized, but {} had a gradient on every rank and were not, in {} of {}.",
+      "{} of {} were synchronized, but {} had a gradient on every rank and {} not, in {} of {}.",
       synchronized.size(), count_of(synchronized.size() + left_out.size(), "parameter"),
-      list_of(finding.parameters), partial, count_of(steps.size(), "step"));
+      list_of(finding.parameters), left_out.size() == 1 ? "was" : "were", partial,
+      count_of(steps.size(), "step"));
   finding.prescription =
       by_hand ? Prescription{"Let the hand-written synchronization go over all parameters that the "
                              "optimizer holds: every group of optimizer.param_groups, every module.",

@@ -103,16 +103,18 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
   finding.parameters = parameters_of(timeline, dependence.parameters);
   finding.evidence["steps_dependent"] = dependence.steps;
   finding.evidence["steps_seen"] = steps.size();
+  std::vector<int> without;
   for (const auto& [rank, ids] : dependence.unused_by_rank) {
+    if (!ids.empty()) without.push_back(rank);
     auto& names = finding.evidence["unused_by_rank"][std::to_string(rank)];
     names = nlohmann::ordered_json::array();
     for (int id : ids) names.push_back(parameter_of(timeline, id).name);
   }
   finding.message = fmt::format(
-      "{} got a gradient on some ranks and not on others in the same step (first in step {}): the "
-      "path "
-      "through the model depends on the rank or on its data.",
-      list_of(finding.parameters), *finding.first_step);
+      "{} got a gradient on some ranks and not on others in the same step (first in step {}, not "
+      "on "
+      "{}): the path through the model depends on the rank or on its data.",
+      list_of(finding.parameters), *finding.first_step, ranks_of(without));
   finding.prescription = {
       "Let every rank take the same path, or wrap with find_unused_parameters=True: the ranks "
       "without a "

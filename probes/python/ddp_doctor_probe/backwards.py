@@ -1,5 +1,4 @@
 """Backward passes, and the gradients that arrive in them."""
-import os
 import time
 
 from . import graph, native, places
@@ -48,19 +47,20 @@ class Backwards:
                 wrapper = made.ref()
                 made.armed = wrapper is not None and wrapper.require_backward_grad_sync
         # In step 1, of small models: enough to show that what was synchronized is the mean.
-        small = 3 * 4 * sum(e.numel for e in session.tensors.parameters()) <= session.values_budget // 4
-        self.keeps = native.KEEP if session.number == 1 and small else 0
+        first = session.number == 1
+        small = first and 3 * 4 * sum(e.numel for e in session.tensors.parameters()) <= session.values_budget // 4
+        self.keeps = native.KEEP if small else 0
         self.retained = retained
         self.place = places.place()[:2]
         session.site("backward")
-        if session.recorded() and len(tensors) == 1 and tensors[0].numel() == 1:
+        if session.recording and len(tensors) == 1 and tensors[0].numel() == 1:
             session.history.losses.append(float(tensors[0].detach()))
             session.fact("loss", "factor", round(graph.factor(tensors[0]), 9))
 
     def gradient_arrived(self, entry):
         """From inside autograd, once per parameter and backward."""
         session = self.session
-        if session.closed or os.getpid() != session.pid:
+        if session.closed:
             return
         self.fresh = True
         entry.arrivals += 1
@@ -78,13 +78,15 @@ class Backwards:
         if made.armed and made.arrived == 1:
             made.backward = session.record.call_begins(
                 session.number, True, "ddp.backward", group=made.group, target=f"wrapper {made.number}", place=self.place)
-        if made.armed and entry.index is not None and session.recorded():
+        if made.armed and entry.index is not None and session.recording:
             self.look_at_local(entry)
 
     def look_at_local(self, entry):
         begin = time.perf_counter_ns()
         try:
-            self.look_at_gradients(native.LOCAL, [entry])
+            parameter = entry.ref()
+            if parameter is not None and parameter.grad is not None:
+                self.session.tensors.observe_one(native.LOCAL, native.DIGEST | native.SAMPLE | self.keeps, entry, parameter.grad)
         except Exception as error:
             self.session.failed("look_at_local", error)
         finally:
@@ -107,6 +109,10 @@ class Backwards:
             return
         touched = [made for made in session.forwards.wrappers if made.arrived]
         synchronized = [made for made in touched if made.armed]
+        for made in touched:
+            if made.seen and not made.armed and not made.forwarded:
+                session.forwards.forward_unseen(made)
+            made.forwarded = made.forwarded and self.retained
         if touched and not synchronized:
             session.history.counts.unsynchronized += 1
         session.history.counts.reduced += len(synchronized)
@@ -119,7 +125,7 @@ class Backwards:
         session.history.token("B" + of + ("u" if self.unwrapped_arrived else "") + ("r" if self.retained else ""))
         if raised:
             return
-        if session.recorded():
+        if session.recording:
             parameters = session.tensors.parameters()
             for made in synchronized:
                 self.look_at_gradients(native.REDUCED, [e for e in parameters if e.wrapper == made.number and e.index is not None])

@@ -38,7 +38,7 @@ class Collectives:
         counts.collectives += 1
         counts.bytes += sum(t.numel() * t.element_size() for t in tensors)
         target = ""
-        if session.recorded():
+        if session.recording:
             target = self.target_of(tensors)
             if moment == "before-step" and not self.gradients_seen:
                 self.gradients_seen = True

@@ -5,6 +5,7 @@ from . import graph, native, places
 from .passive import passive
 
 GRAPH_STEPS = 2  # in these first steps, and after each change of what is used, the output's graph is read
+compiles = False  # the program called torch.compile
 ARGUMENTS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view", "bucket_bytes_cap")
 
 
@@ -20,6 +21,7 @@ class Wrapper:
         self.arrived = self.reduced = 0  # gradients in the backward under way; those of the reducer's parameters
         self.indexed = 0  # parameters of the reducer
         self.seen = False  # a forward of it; inside torch.compile there is none to be seen
+        self.forwarded = False  # since the last backward
         self.norm_seen = False
         self.group = ""  # as the call log has it
         self.forward = self.backward = 0  # numbers of those under way, in the call log
@@ -38,6 +40,61 @@ class Forwards:
         self.called, self.called_quietly = set(), set()  # modules that ran, with and without gradients
         self.in_output = None  # ids of parameters that an output depends on; None: not looked
         self.look_at_graph = GRAPH_STEPS
+        self.hooks = []  # on the forwards of all modules, while they are watched
+        self.newcomers = False  # an optimizer has got other parameters
+        self.unusual = False  # forwards went around wrappers, or backwards twice through one of them
+
+    # ---- which forwards are watched
+
+    def watch(self):
+        """All modules' forwards, where the step under way is recorded or what was seen before was out of the ordinary; otherwise those of
+        wrappers alone: hooks on every module cost more than the rest of us."""
+        self._hook_modules(self.session.recording or self.look_at_graph > 0 or self.unusual or not self._goes_by_wrappers())
+
+    def rest(self):
+        self._hook_modules(False)
+
+    def _hook_modules(self, wanted):
+        if wanted and not self.hooks:
+            module = self.torch.nn.modules.module
+            self.hooks = [
+                module.register_module_forward_pre_hook(self._unless_compiling(self.module_called)),
+                module.register_module_forward_hook(self._unless_compiling(self.module_returned)),
+            ]
+        elif self.hooks and not wanted:
+            for hook in self.hooks:
+                hook.remove()
+            self.hooks = []
+
+    def _unless_compiling(self, observe):
+        # Inside torch.compile this is the constant True, and the hook vanishes from the compiled graph.
+        is_compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
+
+        def observed(*arguments):
+            if is_compiling():
+                return
+            try:
+                observe(*arguments)
+            except Exception as error:
+                self.session.failed(observe.__name__, error)
+
+        return observed
+
+    def _goes_by_wrappers(self):
+        """There are wrappers, with DistributedDataParallel's own forward, and nothing is compiled: hooks that come and go would make
+        torch.compile begin anew."""
+        base = self.torch.nn.parallel.DistributedDataParallel
+        kinds = {type(wrapper) for wrapper in self.wrapper_of}
+        overridden = any("forward" in vars(made) for kind in kinds for made in kind.__mro__[:kind.__mro__.index(base)])
+        return bool(kinds) and not overridden and not compiles
+
+    def forward_unseen(self, made):
+        """Gradients came to a wrapper that had no forward since the last backward."""
+        self.unusual = True
+        if not self.hooks:  # one went around it
+            made.spent = False
+            self.session.history.counts.around += 1
+            self.session.history.token(f"N{made.number}")
 
     # ---- wrappers
 
@@ -119,6 +176,16 @@ class Forwards:
 
     # ---- forwards
 
+    def wrapper_called(self, wrapper):
+        """A wrapper's forward is about to run, while modules are not watched. Whether to tell of its end, too."""
+        session = self.session
+        if self.hooks or session.busy or session.closed or session.backwards.depth:
+            return False
+        if self.torch.is_grad_enabled():
+            self.inside.clear()  # its last forward raised, and the program went on
+        self.forward_begins(wrapper)
+        return bool(self.inside)
+
     def module_called(self, module, arguments):
         """Any module's forward is about to run. Called very often."""
         session = self.session
@@ -143,7 +210,7 @@ class Forwards:
         elif not self.inside and self.around is None and module in self.owner_of:
             self.forward_around(module)
 
-    def module_returned(self, module, output):
+    def module_returned(self, module, arguments, output):
         if self.inside and isinstance(module, self.torch.nn.parallel.DistributedDataParallel):
             self.forward_ends(output)
         elif module is self.around:
@@ -164,12 +231,15 @@ class Forwards:
         if quiet:
             session.history.token(f"E{made.number}")
             return
-        made.seen = True
+        made.seen = made.forwarded = True
         made.armed, made.spent = wrapper.require_backward_grad_sync, False
         session.history.counts.through += 1
         session.history.token(f"F{made.number}{'+' if made.armed else '-'}")
         session.site(f"forward {made.number}")
-        if session.recorded():
+        if session.recording and (
+            session.number <= session.warmup or self.newcomers or session.tensors.changed(made.number)
+        ):
+            self.newcomers = False
             for module in session.tensors.follow(wrapper.module, made.number, made.accumulators):
                 self.owner_of[module] = made
             session.tensors.describe()
@@ -191,7 +261,7 @@ class Forwards:
         if not any(p.requires_grad for p in module.parameters()):
             return
         self.around = module
-        made.seen = True
+        self.unusual = made.seen = made.forwarded = True
         self.session.history.counts.around += 1
         self.session.history.token(f"N{made.number}")
         # Whoever called the module's method, not the method's own line.
@@ -207,7 +277,7 @@ class Forwards:
         self.called.clear()
         self.called_quietly.clear()
         self.in_output = None
-        if self.look_at_graph > 0:
+        if self.look_at_graph > 0 and self.session.recording:
             self.look_at_graph -= 1
 
 

@@ -52,6 +52,8 @@ def _load():
         function = getattr(quick, name)
         function.restype, function.argtypes = result, arguments
         setattr(library, name, function)
+    library.observe_small = quick.ddpd_observe
+    library.observe_small.restype, library.observe_small.argtypes = number, library.ddpd_observe.argtypes
     _library = library
     return library
 
@@ -69,6 +71,7 @@ class Record:
         if not self._handle:
             raise RecordError(self._error())
         self._enter = self._library.ddpd_enter
+        self._one_id, self._one_pointer = (ctypes.c_int32 * 1)(), (ctypes.c_void_p * 1)()
 
     def close(self):
         handle, self._handle = self._handle, None
@@ -104,6 +107,11 @@ class Record:
                 self._handle, stage, what, count, (ctypes.c_int32 * count)(*ids), (ctypes.c_void_p * count)(*pointers)
             )
         )
+
+    def observe_small(self, stage, what, id, pointer):
+        """One such tensor, too small to give up the interpreter's lock for."""
+        self._one_id[0], self._one_pointer[0] = id, pointer
+        self._check(self._library.observe_small(self._handle, stage, what, 1, self._one_id, self._one_pointer))
 
     def observe_view(self, stage, what, id, pointer, dtype, sizes, strides):
         count = len(sizes)

@@ -5,7 +5,9 @@
     torch.distributed.all_reduce and its siblings    hand-written collectives
     Work.wait                                        where an asynchronous one is waited for
     DistributedDataParallel.__init__                 what it wraps, with which arguments, where
-    nn.Module global forward hooks                   forwards through and around wrappers, which modules ran
+    DistributedDataParallel.forward                  forwards through wrappers
+    nn.Module global forward hooks                   forwards around wrappers, which modules ran: in recorded steps (forwards.py)
+    torch.compile                                    that the program uses it
     torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
     torch.optim.Optimizer step hooks, load_state_dict   optimizer steps, loaded states
     GradScaler.step                                  scale, skipped steps
@@ -23,7 +25,7 @@ import os
 import sys
 import warnings
 
-from . import note, places, session
+from . import forwards, note, places, session
 
 COLLECTIVES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base", "gather", "scatter",
@@ -173,35 +175,32 @@ def _wrapper(torch):
 
 
 def _forward(torch):
-    module = torch.nn.modules.module
     compiler = getattr(torch, "compiler", None)
-    # Inside torch.compile this is the constant True, and the hooks vanish from the compiled graph.
     is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
 
-    def called(module, args):
-        if is_compiling():
-            return
-        here = session.current
-        if here is not None:
-            try:
-                here.forwards.module_called(module, args)
-            except Exception as error:
-                here.failed("module_called", error)
+    def wraps_forward(original):
+        def forward(self, *args, **kwargs):
+            here = session.current
+            if here is None or is_compiling() or not here.forwards.wrapper_called(self):
+                return original(self, *args, **kwargs)
+            output = original(self, *args, **kwargs)
+            here.forwards.forward_ends(output)
+            return output
 
-    def returned(module, args, output):
-        if is_compiling():
-            return
-        here = session.current
-        if here is not None:
-            try:
-                here.forwards.module_returned(module, output)
-            except Exception as error:
-                here.failed("module_returned", error)
+        return forward
+
+    def compiles(original):
+        def compile(*args, **kwargs):
+            forwards.compiles = True
+            return original(*args, **kwargs)
+
+        return compile
 
     # Torch would warn of our hooks, where the program compiles a module.
     warnings.filterwarnings("ignore", message="Using .torch.compile.module.. when there are global hooks")
-    module.register_module_forward_pre_hook(called)
-    module.register_module_forward_hook(returned)
+    _replace(torch.nn.parallel.DistributedDataParallel, "forward", wraps_forward)
+    if hasattr(torch, "compile"):
+        _replace(torch, "compile", compiles)
 
 
 def _backward(torch):
@@ -408,6 +407,8 @@ def _data_parallel(torch):
 
 def _forks(torch):
     def forget():
+        if session.current is not None:
+            session.current.closed = True
         session.current = None
 
     os.register_at_fork(after_in_child=forget)

@@ -1,4 +1,5 @@
 """Where in the user's own files something was called from."""
+import functools
 import os
 import sys
 import sysconfig
@@ -52,6 +53,7 @@ def _installed():
     return _other_folders
 
 
+@functools.lru_cache(maxsize=None)
 def _shown(file):
     """Relative to the packages' folder, or to the working directory where that holds it."""
     real = os.path.realpath(file)

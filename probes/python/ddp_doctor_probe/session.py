@@ -38,6 +38,7 @@ class Session:
         self.closed = self.busy = self.raised = False
         self.probe_ns = 0  # what we cost since the last step
         self.number = 1  # of the step under way
+        self.recording = True  # tensors are looked at in it
         self.wanted = 0  # the step of which the watcher would like to have values
         self.phase = native.BATCH
         self.warned, self.sites, self.facts = set(), set(), {}
@@ -59,14 +60,20 @@ class Session:
         self.backwards = Backwards(self)
         self.collectives = Collectives(self)
         self.steps = Steps(self)
+        self.forwards.watch()
         self.enter(native.BATCH)
 
     def enter(self, phase):
         self.phase = phase
         self.record.enter(phase, self.number)
 
-    def recorded(self):
-        return self.number <= self.warmup or self.number % self.every == 0 or self.number == self.wanted
+    def next_step(self):
+        self.number += 1
+        self.wanted = self.record.wanted_step()
+        # Optimizers that take turns: a step of each.
+        self.recording = (
+            self.number <= self.warmup or self.number % self.every < max(1, len(self.steps.optimizers)) or self.number == self.wanted)
+        self.forwards.watch()
 
     # ---- what is said of the run
 
@@ -141,10 +148,11 @@ class Session:
     def finish(self):
         """The interpreter, or the worker function of a spawned process, has come to its end."""
         global current
-        if self.closed or os.getpid() != self.pid:
+        if self.closed:
             return
         self.group_ends()
         try:
+            self.forwards.rest()
             self.enter(native.FINISHED)
             if not self.raised:
                 self.event("end", "")

@@ -83,7 +83,7 @@ class Steps:
         session.site(f"step {known.number}")
         if not self.state_written:
             self._write_state()
-        if session.recorded():
+        if session.recording:
             pairs = [(e, e.ref()) for e in known.entries if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
 
@@ -94,6 +94,7 @@ class Steps:
         identities = tuple(map(id, held))
         if identities != known.parameters:
             known.parameters = identities
+            session.forwards.newcomers = True
             session.tensors.add_parameters(held, anonymous=True)
             session.tensors.hook_trainable()
             known.entries = [e for e in map(session.tensors.known, held) if e is not None]
@@ -130,7 +131,7 @@ class Steps:
     @passive
     def gradients_ready(self, optimizer):
         known = self.optimizer_of.get(optimizer)
-        if known is not None and self.session.recorded():
+        if known is not None and self.session.recording:
             self.session.backwards.look_at_gradients(native.GRADIENT, self._covered(known))
 
     # ---- a step ends
@@ -151,7 +152,7 @@ class Steps:
         session.enter(native.RECORDING)
         covered = self._covered(known)
         row = dict(
-            self._row(known), step=session.number, skipped=skipped, examined=session.recorded() and bool(covered),
+            self._row(known), step=session.number, skipped=skipped, examined=session.recording and bool(covered),
             duration_ns=max(0, now - self.began - probe_ns),
         )
         if row["examined"]:
@@ -223,8 +224,7 @@ class Steps:
         session.backwards.step_ended()
         session.collectives.step_ended()
         self.scale = None
-        session.number += 1
-        session.wanted = session.record.wanted_step()
+        session.next_step()
 
     def _covered(self, known):
         """The optimizer's parameters, and those beside them (in its wrappers) that no optimizer holds."""
@@ -272,7 +272,7 @@ class Steps:
         scale = getattr(scaler, "_scale", None)
         if getattr(scaler, "_enabled", True) and scale is not None:
             self.session.site("scaler")
-            if scale.device.type == "cpu" or self.session.recorded():  # no waiting for a GPU in between
+            if scale.device.type == "cpu" or self.session.recording:  # no waiting for a GPU in between
                 self.scale = float(scale.detach())
 
     def scaler_stepped(self, scaler, optimizer, number_before):

@@ -9,6 +9,7 @@ import weakref
 
 from . import native, note
 
+SMALL = 16384  # elements that are read in some microseconds
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
 
@@ -216,6 +217,12 @@ class Tensors:
         """What the reducer of `wrapper` hooked. The wrapper keeps them alive itself."""
         return {e.id: self._accumulator(e.ref()) for e in self.entries if e.wrapper == wrapper and e.index is not None}
 
+    def changed(self, wrapper):
+        """Whether a parameter of `wrapper` is another object than before, or lies elsewhere."""
+        return any(
+            entry.live() is not entry.ref() or _pointer(entry.ref()) != entry.pointer
+            for entry in self.entries if entry.wrapper == wrapper and entry.kind == "parameter")
+
     def follow(self, module, wrapper, accumulators):
         """Walks a wrapped module and finds what is not any more what its reducer hooked: another object at the same place, the same
         object with a new accumulator (after .double(), .cuda(), ...), parameters that came later. Returns the modules in it."""
@@ -285,16 +292,20 @@ class Tensors:
         ids, pointers = [], []
         strided = self.torch.strided
         for entry, tensor in pairs:
-            if (
-                tensor.layout is strided and tensor.dtype is entry.dtype and tensor.device.type == "cpu"
-                and tensor.numel() == entry.numel and tensor.is_contiguous()
-            ):
+            if _is_plain(tensor, entry, strided):
                 ids.append(entry.id)
                 pointers.append(tensor.data_ptr())
             else:
                 self._observe_odd(stage, what, entry, tensor)
         if ids:
             self.session.record.observe(stage, what, ids, pointers)
+
+    def observe_one(self, stage, what, entry, tensor):
+        if entry.numel <= SMALL and _is_plain(tensor, entry, self.torch.strided):
+            self.describe()
+            self.session.record.observe_small(stage, what, entry.id, tensor.data_ptr())
+        else:
+            self.observe(stage, what, [(entry, tensor)])
 
     def observe_buffers(self):
         self.observe(native.BUFFER, native.DIGEST, [(e, e.live()) for e in self.entries if e.kind == "buffer" and e.live() is not None])
@@ -331,6 +342,13 @@ class _Arrival:
         return (_nothing, ())
 
 
+def _is_plain(tensor, entry, strided):
+    """Contiguous memory of what the entry was described as."""
+    return (
+        tensor.dtype is entry.dtype and tensor.is_cpu and tensor.layout is strided and tensor.numel() == entry.numel
+        and tensor.is_contiguous())
+
+
 def _nothing():
     return None
 
@@ -349,5 +367,5 @@ def _sharded_by(module):
 def _pointer(tensor):
     try:
         return tensor.data_ptr()
-    except RuntimeError:  # no storage of its own
+    except (AttributeError, RuntimeError):  # gone, or no storage of its own
         return 0
