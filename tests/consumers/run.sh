@@ -4,7 +4,7 @@ set -eu
 kind=$1 build=$2 source=$3 torch=$4
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddp-doctor-consumer-XXXXXX")
 trap 'rm -rf "$work"' EXIT
-set -- -G Ninja -DCMAKE_BUILD_TYPE= ${torch:+"-DDDP_DOCTOR_TORCH=$torch"}
+set -- -G Ninja -DCMAKE_BUILD_TYPE= -DCMAKE_UNITY_BUILD=ON ${torch:+"-DDDP_DOCTOR_TORCH=$torch"}
 if [ "$kind" = find_package ]; then
   cmake --install "$build" --prefix "$work/installed" >"$work/log"
   set -- "$@" "-DCMAKE_PREFIX_PATH=$work/installed"
