@@ -25,6 +25,16 @@ bool says_address_in_use(const std::string& text) {
          text.find("already in use") != std::string::npos;
 }
 
+StorePtr open_tcp_store(c10d::TCPStoreOptions options) {
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+  } catch (const std::exception& error) {
+    const bool lacks_libuv = std::strstr(error.what(), "without libuv") != nullptr;
+    if (!lacks_libuv || !do_without_libuv(options)) throw;
+  }
+  return c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+}
+
 StorePtr make_tcp_store(const Rendezvous& rendezvous) {
   if (rendezvous.port < 0 || rendezvous.port > 65535) {
     throw Error(
@@ -38,7 +48,7 @@ StorePtr make_tcp_store(const Rendezvous& rendezvous) {
   options.numWorkers = static_cast<std::size_t>(rendezvous.world_size);
   options.timeout = rendezvous.timeout;
   try {
-    return c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+    return open_tcp_store(options);
   } catch (const std::exception& error) {
     if (!options.isServer || !says_address_in_use(error.what())) throw;
     throw Error(fmt::format(

@@ -76,6 +76,17 @@ inline constexpr bool kStaticGraphCountsForwards = kTorchVersion < 200;
 // backward are possible.
 inline constexpr bool kBufferBroadcastKeepsVersions = kTorchVersion >= 213;
 
+// From 2.4 on a TCPStore asks for libuv unless it is told otherwise, and Debian builds LibTorch
+// without. False where there is no such choice.
+template <class Options>
+bool do_without_libuv(Options& options) {
+  if constexpr (requires { options.useLibUV; }) {
+    options.useLibUV = false;
+    return true;
+  }
+  return false;
+}
+
 // Python does this when torch.distributed is imported; here nobody else would: without it,
 // TORCH_CPP_LOG_LEVEL and TORCH_DISTRIBUTED_DEBUG have no effect. Groups and reducers read the
 // level when they are made, so it comes first.

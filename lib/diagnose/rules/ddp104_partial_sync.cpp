@@ -46,7 +46,8 @@ std::set<int> synchronized_in(const Timeline& timeline, const TimelineStep& step
 std::vector<const TimelineStep*> round_of(const Timeline& timeline,
                                           const std::vector<const TimelineStep*>& steps,
                                           std::size_t at) {
-  std::vector<const TimelineStep*> round = {steps[at]};
+  std::vector<const TimelineStep*> round;
+  round.push_back(steps[at]);
   if (timeline.has_wrapper()) return round;
   const auto own = steps[at]->ranks.front()->optimizer;
   for (std::size_t i = at; i-- > 0 && steps[i]->ranks.front()->optimizer != own;) {
