@@ -37,8 +37,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kTurn = milliseconds(5);
-constexpr auto kLookEvery = milliseconds(20);
+// Output and its end wake us at once; more often than this there is nothing to see, and ranks need
+// the processor. Between the end of its output and its own a process is gone in no time.
+constexpr auto kTurn = milliseconds(25);
+constexpr auto kTurnOfTheEnding = milliseconds(5);
+constexpr auto kLookEvery = milliseconds(50);
 // Peers of a rank that fell notice it at their next collective; so long they may take to say so
 // themselves. A launcher looks after its ranks only now and then (torchrun of 1.13: every 5 s).
 constexpr auto kGrace = seconds(5);
@@ -242,10 +245,15 @@ class Run {
 
   void listen() {
     std::vector<pollfd> readers;
+    auto turn = kTurn;
     for (auto& child : children_) {
-      if (child->relay.reader() >= 0) readers.push_back({child->relay.reader(), POLLIN, 0});
+      if (child->relay.reader() >= 0) {
+        readers.push_back({child->relay.reader(), POLLIN, 0});
+      } else if (child->pid != 0) {
+        turn = kTurnOfTheEnding;
+      }
     }
-    poll(readers.data(), readers.size(), static_cast<int>(kTurn.count()));
+    poll(readers.data(), readers.size(), static_cast<int>(turn.count()));
     const auto began = Clock::now();
     bool heard = false;
     for (auto& child : children_) {
