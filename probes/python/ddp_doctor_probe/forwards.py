@@ -85,7 +85,7 @@ class Forwards:
         torch.compile begin anew."""
         base = self.torch.nn.parallel.DistributedDataParallel
         kinds = {type(wrapper) for wrapper in self.wrapper_of}
-        overridden = any("forward" in vars(made) for kind in kinds for made in kind.__mro__[:kind.__mro__.index(base)])
+        overridden = any("forward" in vars(ancestor) for kind in kinds for ancestor in kind.__mro__[:kind.__mro__.index(base)])
         return bool(kinds) and not overridden and not compiles
 
     def forward_unseen(self, made):
