@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What the examination costs an unmodified Python program: step times with and without ddp-doctor, in turn, on two ranks over gloo.
 
-usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,gpt] [--repeats N] [--steps N]
+usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,deep,gpt] [--repeats N] [--steps N]
 
-    mlp  200 small parameter tensors: what the calls cost
+    mlp  10 parameter tensors, steps of some milliseconds, and
+    deep 200 small ones: what the calls cost
     gpt  about 30 M parameters, steps of about a second: what the bytes cost
 
 Each repeat runs the program plainly, with the default sampling (every one of the first 20 steps, then every 10th), and with every
@@ -23,21 +24,25 @@ import time
 
 WARMUP, EVERY = 20, 10  # the defaults of `ddp-doctor run`
 RANKS = 2
-STEPS = {"mlp": 400, "gpt": 20}  # after the warm-up
-REPEATS = {"mlp": 7, "gpt": 3}
+STEPS = {"mlp": 200, "deep": 400, "gpt": 20}  # after the warm-up
+REPEATS = {"mlp": 7, "deep": 3, "gpt": 3}
 MARK = "step times "
 
 
 # ---- the programs, one rank each
 
 
-def mlp():
+def mlp(hidden=4, width=256, batch=32):
     import torch
     from torch import nn
 
-    layers = [layer for _ in range(99) for layer in (nn.Linear(32, 32), nn.ReLU())]
-    model = nn.Sequential(*layers, nn.Linear(32, 10))
-    return model, lambda: (torch.randn(8, 32), torch.randint(10, (8,))), torch.optim.SGD
+    layers = [layer for _ in range(hidden) for layer in (nn.Linear(width, width), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(width, 10))
+    return model, lambda: (torch.randn(batch, width), torch.randint(10, (batch,))), torch.optim.SGD
+
+
+def deep():
+    return mlp(hidden=99, width=32, batch=8)
 
 
 def gpt(vocabulary=16384, width=512, depth=7, context=128, batch=2):
@@ -76,7 +81,7 @@ def train(program, steps):
 
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
-    model, data, optimizer = {"mlp": mlp, "gpt": gpt}[program]()
+    model, data, optimizer = {"mlp": mlp, "deep": deep, "gpt": gpt}[program]()
     ddp = DistributedDataParallel(model)
     optimizer = optimizer(ddp.parameters(), lr=1e-3)
     moments = [time.perf_counter()]
@@ -199,7 +204,7 @@ def main():
     parser.add_argument("--train", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--doctor")
     parser.add_argument("--python", default=sys.executable, help="has torch [this one]")
-    parser.add_argument("--programs", default="mlp,gpt")
+    parser.add_argument("--programs", default="mlp,deep,gpt")
     parser.add_argument("--repeats", type=int, help=f"[{REPEATS}]")
     parser.add_argument("--steps", type=int, help=f"after the first {WARMUP} [{STEPS}]")
     options = parser.parse_args()

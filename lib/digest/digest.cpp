@@ -1,7 +1,7 @@
 // Memory is read once: a block is in the first-level cache while it is hashed and while its figures
-// are taken, and meanwhile the next one is fetched. Views that are not contiguous are
-// gathered block by block into a buffer of the same size, so that both kinds are cut alike and get
-// the same figures to the bit.
+// are taken, and meanwhile the next one is fetched. Views that are not contiguous are gathered
+// block by block into a buffer of the same size, so that both kinds are cut alike and get the same
+// figures to the bit.
 
 #include "lib/digest/digest.h"
 

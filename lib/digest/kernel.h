@@ -1,4 +1,4 @@
-// What is done to the bytes of a block: one read for the hash, and two from the first-level cache
+// What is done to the bytes of a block: one read for the hash, and one from the first-level cache
 // for what a report prints. Compiled once per set of instructions; all sets give the same bits.
 #pragma once
 
