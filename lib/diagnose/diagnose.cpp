@@ -14,6 +14,8 @@ namespace {
 Verdict ask(const Rule& rule, const Timeline& timeline) {
   try {
     return rule.check(timeline);
+  } catch (const RecordError&) {
+    throw;
   } catch (const std::exception& error) {
     return Undecidable{std::string("the rule failed: ") + error.what()};
   }

@@ -40,8 +40,8 @@ namespace {
 bool is_left_alone(const TimelineStep& step, int id) {
   bool seen = false;
   for (int rank = 0; rank < static_cast<int>(step.ranks.size()); ++rank) {
-    const auto* usage = step.usage(rank, id);
-    if (usage == nullptr) continue;
+    const auto usage = step.usage(rank, id);
+    if (!usage) continue;
     if (usage->in_optimizer) return false;
     seen = true;
   }
@@ -52,6 +52,7 @@ bool is_left_alone(const TimelineStep& step, int id) {
 
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage) {
   std::vector<int> ids;
+  if (step.same_everywhere(stage)) return ids;
   for (int id : timeline.trainable()) {
     if (stage != Stage::kWeight && is_left_alone(step, id)) continue;
     const auto groups = step.groups(id, stage);
@@ -71,26 +72,26 @@ std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step) {
   return ids;
 }
 
-const TensorDigest* local_gradient(const Timeline& timeline, const TimelineStep& step, int rank,
-                                   int tensor) {
-  if (const auto* seen = step.find(rank, tensor, Stage::kLocalGradient)) return seen;
-  if (const auto* seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
+std::optional<TensorDigest> local_gradient(const Timeline& timeline, const TimelineStep& step,
+                                           int rank, int tensor) {
+  if (auto seen = step.find(rank, tensor, Stage::kLocalGradient)) return seen;
+  if (auto seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
   // Neither a reducer nor a hand touched it: what the optimizer got is what the backward left.
-  if (timeline.tensors[static_cast<std::size_t>(tensor)].ddp_index) return nullptr;
+  if (timeline.tensors[static_cast<std::size_t>(tensor)].ddp_index) return {};
   const auto* record = step.ranks[static_cast<std::size_t>(rank)];
   const auto left = step.sample(rank, tensor, Stage::kLocalGradient);
   const auto got = step.sample(rank, tensor, Stage::kGradient);
   const bool changed = left && got && left->values != got->values;  // by what was not seen
   const bool touched = record == nullptr || record->collectives > 0 || changed;
-  return touched ? nullptr : step.find(rank, tensor, Stage::kGradient);
+  return touched ? std::nullopt : step.find(rank, tensor, Stage::kGradient);
 }
 
 bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor) {
-  const TensorDigest* first = nullptr;
+  std::optional<TensorDigest> first;
   for (int rank : all_ranks(timeline)) {
-    const auto* seen = local_gradient(timeline, step, rank, tensor);
-    if (seen == nullptr) continue;
-    if (first != nullptr && first->bits != seen->bits) return true;
+    const auto seen = local_gradient(timeline, step, rank, tensor);
+    if (!seen) continue;
+    if (first && first->bits != seen->bits) return true;
     first = seen;
   }
   return false;
@@ -109,8 +110,8 @@ std::vector<const Collective*> calls_before_step(const TimelineStep& step, int r
 std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int rank) {
   std::set<int> ids;
   for (int id : timeline.trainable()) {
-    const auto* usage = step.usage(rank, id);
-    if (usage != nullptr && !usage->used && !usage->assigned) ids.insert(id);
+    const auto usage = step.usage(rank, id);
+    if (usage && !usage->used && !usage->assigned) ids.insert(id);
   }
   return ids;
 }

@@ -23,10 +23,10 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
 // same.
 std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step);
 
-// What a rank's own data gave: the gradient before anybody synchronized it. Null where that was not
-// seen.
-const TensorDigest* local_gradient(const Timeline& timeline, const TimelineStep& step, int rank,
-                                   int tensor);
+// What a rank's own data gave: the gradient before anybody synchronized it. Nothing where that was
+// not seen.
+std::optional<TensorDigest> local_gradient(const Timeline& timeline, const TimelineStep& step,
+                                           int rank, int tensor);
 // The local gradients of some ranks differ, so that equal ones at optimizer.step were synchronized.
 bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor);
 

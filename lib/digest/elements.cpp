@@ -74,15 +74,14 @@ const std::byte* element_at(const TensorView& tensor, std::int64_t position) {
 
 }  // namespace
 
-std::vector<double> sample(const TensorView& tensor) {
+SampledValues sample(const TensorView& tensor) {
   std::int64_t numel = 1;
   for (const std::int64_t size : tensor.sizes) numel *= size;
-  const std::int64_t count = std::min(numel, kSamplePositions);
-  std::vector<double> values(static_cast<std::size_t>(count));
-  for (std::int64_t k = 0; k < count; ++k) {
-    const std::int64_t position =
-        numel <= kSamplePositions ? k : (2 * k + 1) * numel / (2 * kSamplePositions);
-    values[static_cast<std::size_t>(k)] = as_double(element_at(tensor, position), tensor.dtype);
+  constexpr auto kMost = static_cast<std::int64_t>(kSamplePositions);
+  SampledValues values;
+  for (std::int64_t k = 0; k < std::min(numel, kMost); ++k) {
+    const std::int64_t position = numel <= kMost ? k : (2 * k + 1) * numel / (2 * kMost);
+    values.push_back(as_double(element_at(tensor, position), tensor.dtype));
   }
   return values;
 }

@@ -34,7 +34,7 @@ RankWriter::Extent RankWriter::extent_of(int tensor) const {
 
 void RankWriter::observe(Stage stage, int what, int tensor, const TensorView& view) {
   // Digests take the time, so they are taken outside the lock.
-  std::vector<double> values;
+  SampledValues values;
   if ((what & take::kSample) != 0) values = sample(view);
   std::optional<TensorDigest> seen;
   if ((what & take::kDigest) != 0) {
@@ -42,22 +42,26 @@ void RankWriter::observe(Stage stage, int what, int tensor, const TensorView& vi
     seen = before ? digest(view, *before) : digest(view);
   }
   const std::lock_guard lock(mutex_);
-  const Key key(tensor, stage);
-  if (seen) pending_.observations[key] = {tensor, stage, *seen};
-  if ((what & take::kSample) != 0) pending_.samples[key] = {tensor, stage, std::move(values)};
-  if ((what & kAnyKeep) != 0) keep(key, what, view);
+  const auto at = static_cast<std::size_t>(stage);
+  if (seen) pending_.digests[at][tensor] = *seen;
+  if ((what & take::kSample) != 0) pending_.samples[at][tensor] = values;
+  if ((what & kAnyKeep) != 0) keep({tensor, stage}, what, view);
 }
 
 // What the reducer left of this gradient, if the program does not seem to have changed it since.
-std::optional<TensorDigest> RankWriter::reduced(int tensor,
-                                                const std::vector<double>& values) const {
+std::optional<TensorDigest> RankWriter::reduced(int tensor, const SampledValues& values) const {
   const std::lock_guard lock(mutex_);
-  const Key key(tensor, Stage::kReducedGradient);
-  const auto seen = pending_.observations.find(key);
-  const auto sampled = pending_.samples.find(key);
-  if (seen == pending_.observations.end() || sampled == pending_.samples.end()) return {};
-  if (sampled->second.values != values) return {};
-  return seen->second.digest;
+  constexpr auto kReduced = static_cast<std::size_t>(Stage::kReducedGradient);
+  const auto* seen = pending_.digests[kReduced].find(tensor);
+  const auto* sampled = pending_.samples[kReduced].find(tensor);
+  if (seen == nullptr || sampled == nullptr || *sampled != values) return {};
+  return *seen;
+}
+
+void RankWriter::Pending::clear() {
+  for (auto& stage : digests) stage.clear();
+  for (auto& stage : samples) stage.clear();
+  values.clear();
 }
 
 std::int64_t RankWriter::room(int what) const {
@@ -85,7 +89,7 @@ void RankWriter::keep(const Key& key, int what, const TensorView& view) {
 
 void RankWriter::forget() {
   const std::lock_guard lock(mutex_);
-  pending_ = {};
+  pending_.clear();
 }
 
 void RankWriter::swap() {
@@ -95,10 +99,15 @@ void RankWriter::swap() {
 
 void RankWriter::write_step(StepRecord step) {
   const std::lock_guard lock(mutex_);
-  auto seen = std::exchange(pending_, {});
-  for (auto& [key, observation] : seen.observations) step.observations.push_back(observation);
-  for (auto& [key, sample] : seen.samples) step.samples.push_back(std::move(sample));
-  for (auto& [key, values] : seen.values) step.values.push_back(std::move(values));
+  for (std::size_t at = 0; at < kStages; ++at) {
+    const auto stage = static_cast<Stage>(at);
+    for (const auto& [tensor, digest] : pending_.digests[at])
+      step.observations.push_back({tensor, stage, digest});
+    for (const auto& [tensor, values] : pending_.samples[at])
+      step.samples.push_back({tensor, stage, values});
+  }
+  for (auto& [key, values] : pending_.values) step.values.push_back(std::move(values));
+  pending_.clear();  // also if it cannot be written
   writer_.write_step(step);
 }
 

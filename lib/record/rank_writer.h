@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -79,12 +80,43 @@ class RankWriter {
 
  private:
   using Key = std::pair<int, Stage>;
-  struct Pending {
-    std::map<Key, Observation> observations;
-    std::map<Key, Sample> samples;
-    std::map<Key, KeptValues> values;
+
+  // Of each tensor the latest. Forgetting keeps the room: there is a step every few milliseconds.
+  template <class T>
+  class ByTensor {
+   public:
+    T& operator[](int tensor) {
+      const auto id = static_cast<std::size_t>(tensor);
+      if (places_.size() <= id) places_.resize(id + 1, 0);
+      if (places_[id] == 0) {
+        seen_.emplace_back(tensor, T());
+        places_[id] = seen_.size();
+      }
+      return seen_[places_[id] - 1].second;
+    }
+    const T* find(int tensor) const {
+      const auto id = static_cast<std::size_t>(tensor);
+      return id < places_.size() && places_[id] != 0 ? &seen_[places_[id] - 1].second : nullptr;
+    }
+    void clear() {
+      for (const auto& [tensor, value] : seen_) places_[static_cast<std::size_t>(tensor)] = 0;
+      seen_.clear();
+    }
+    auto begin() const { return seen_.begin(); }
+    auto end() const { return seen_.end(); }
+
+   private:
+    std::vector<std::size_t> places_;  // by tensor: place in seen_, from 1; 0: not seen
+    std::vector<std::pair<int, T>> seen_;
   };
-  std::optional<TensorDigest> reduced(int tensor, const std::vector<double>& values) const;
+
+  struct Pending {
+    std::array<ByTensor<TensorDigest>, kStages> digests;
+    std::array<ByTensor<SampledValues>, kStages> samples;
+    std::map<Key, KeptValues> values;
+    void clear();
+  };
+  std::optional<TensorDigest> reduced(int tensor, const SampledValues& values) const;
   void keep(const Key& key, int what, const TensorView& view);
   std::int64_t room(int what) const;
 

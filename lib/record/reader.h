@@ -3,11 +3,13 @@
 
 #include <array>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include "lib/error.h"
 #include "lib/record/call_log.h"
+#include "lib/record/packed.h"
 #include "lib/record/record.h"
 
 namespace ddp_doctor {
@@ -25,21 +27,25 @@ struct RankRecord {
       calls;  // the last ones; Timeline::load adds them, they are not in the record
 };
 
+// A record that cannot be read: no rule can do without.
+class RecordError : public Error {
+  using Error::Error;
+};
+
 class RecordReader {
  public:
-  // Throws Error, with the next action, if `file` is missing, not SQLite, truncated, not a record,
-  // or of a schema version that this build does not know.
+  // Throws RecordError, with the next action, if `file` is missing, not SQLite, truncated, not a
+  // record, or of a schema version that this build does not know.
   explicit RecordReader(const std::filesystem::path& file);
   ~RecordReader();
   RecordReader(RecordReader&&) noexcept;
 
   RankRecord read() const;
-  // Without observations, samples and usages.
+  // Of observations, samples and usages only the roots.
   RankRecord read_outline() const;
-  // These, of the steps from `first` to `last`, one after the other: nothing else is set. Steps
-  // without any are left out.
-  void each_details(std::int64_t first, std::int64_t last,
-                    const std::function<void(const StepRecord&)>& use) const;
+  // What was seen there, or only its root; nothing if nothing was.
+  std::optional<PackedRow> seen(std::int64_t step, Slot slot) const;
+  std::optional<Root> root(std::int64_t step, Slot slot) const;
 
   // The last step whose tensors were looked at, and the digests of its weights by name: enough to
   // see whether replicas differ while they still train.

@@ -4,6 +4,8 @@
 // Steps count optimizer steps from 1. Step 0 is the state before the first one (weights only).
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "lib/digest/digest.h"
+#include "lib/digest/elements.h"
 
 namespace ddp_doctor {
 
@@ -70,7 +73,24 @@ struct KeptValues {
 struct Sample {
   int tensor = 0;
   Stage stage = Stage::kGradient;
-  std::vector<double> values;
+  SampledValues values;
+};
+
+// What is stored together of a step: its digests or samples at one stage, or its usages, which
+// belong to the whole step and have Stage{0}.
+enum class Seen : int { kDigests = 0, kSamples = 1, kUsages = 2 };
+struct Slot {
+  Seen what = Seen::kDigests;
+  Stage stage{};
+  auto operator<=>(const Slot&) const = default;
+};
+
+// 128 bits over the tensors of a slot and their digests (samples, usages): two ranks whose tensors
+// have the same ids saw the same if and only if their roots are equal.
+using Root = std::array<std::uint8_t, 16>;
+struct SlotRoot {
+  Slot slot;
+  Root root{};
 };
 
 // How one trainable parameter took part in one step.
@@ -126,6 +146,7 @@ struct StepRecord {
   std::vector<Observation> observations;
   std::vector<Usage> usages;
   std::vector<KeptValues> values;
+  std::vector<SlotRoot> roots;  // filled by a reader, ascending
 };
 
 // The DDP logging data, as TORCH_DISTRIBUTED_DEBUG=INFO prints it.

@@ -46,38 +46,29 @@ CREATE TABLE step (
   scale REAL,
   trace TEXT NOT NULL
 );
-CREATE TABLE observation (
-  step INTEGER NOT NULL,
+CREATE TABLE tensor_list (
+  list INTEGER NOT NULL,
+  position INTEGER NOT NULL,
   tensor INTEGER NOT NULL,
-  stage INTEGER NOT NULL,
-  digest BLOB NOT NULL,
-  l2_norm REAL NOT NULL,
-  max_abs REAL NOT NULL,
-  nonfinite INTEGER NOT NULL,
   numel INTEGER NOT NULL,
-  PRIMARY KEY (step, tensor, stage)
+  PRIMARY KEY (list, position)
 ) WITHOUT ROWID;
-CREATE TABLE usage (
+CREATE TABLE content (
+  id INTEGER PRIMARY KEY,
+  bytes BLOB NOT NULL
+);
+CREATE TABLE seen (
   step INTEGER NOT NULL,
-  tensor INTEGER NOT NULL,
-  used INTEGER NOT NULL,
-  reached INTEGER,
-  in_output INTEGER,
-  frozen INTEGER NOT NULL,
-  arrivals INTEGER NOT NULL,
-  last_backward INTEGER NOT NULL,
-  replaced INTEGER NOT NULL,
-  in_optimizer INTEGER NOT NULL,
-  assigned INTEGER NOT NULL,
-  PRIMARY KEY (step, tensor)
-) WITHOUT ROWID;
-CREATE TABLE sample (
-  step INTEGER NOT NULL,
-  tensor INTEGER NOT NULL,
+  what INTEGER NOT NULL,
   stage INTEGER NOT NULL,
-  elements BLOB NOT NULL,
-  PRIMARY KEY (step, tensor, stage)
+  list INTEGER NOT NULL,
+  root BLOB NOT NULL,
+  content INTEGER NOT NULL,
+  PRIMARY KEY (step, what, stage)
 ) WITHOUT ROWID;
+CREATE VIEW observation AS
+  SELECT step, tensor, stage, substr(bytes, 16 * position + 1, 16) AS digest
+  FROM seen JOIN content ON content.id = seen.content JOIN tensor_list USING (list) WHERE what = 0;
 CREATE TABLE collective (
   step INTEGER NOT NULL,
   position INTEGER NOT NULL,
@@ -136,8 +127,8 @@ CREATE TABLE event (
 
 std::span<const char* const> schema_tables() {
   static constexpr const char* kTables[] = {
-      "header",     "detail",      "tensor", "step",      "usage", "observation", "sample",
-      "collective", "kept_values", "event",  "ddp_field", "site",  "fact"};
+      "header",     "detail",      "tensor", "step",      "tensor_list", "content", "seen",
+      "collective", "kept_values", "event",  "ddp_field", "site",        "fact"};
   return kTables;
 }
 

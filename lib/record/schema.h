@@ -8,7 +8,9 @@ namespace ddp_doctor {
 
 // Stored as PRAGMA user_version. Grows when a reader of the old version would misread a new record;
 // a table or column that old readers may ignore does not change it.
-inline constexpr std::int64_t kSchemaVersion = 1;
+inline constexpr std::int64_t kSchemaVersion = 2;
+// The oldest that this build reads. Version 1, a row per tensor, was never released.
+inline constexpr std::int64_t kOldestVersion = 2;
 
 // Stored as PRAGMA application_id, "DDPd": tells a record from any other SQLite file.
 inline constexpr std::int64_t kApplicationId = 0x44445064;

@@ -14,9 +14,11 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <map>
 #include <system_error>
 
 #include "lib/error.h"
+#include "lib/record/packed.h"
 #include "lib/record/schema.h"
 #include "lib/record/statement.h"
 
@@ -151,13 +153,19 @@ fs::path native_stack_file(const fs::path& folder, int rank) {
   return folder / rank_name(rank, "native-stack");
 }
 
+namespace {
+
+constexpr std::int64_t kRememberedExaminations = 3;  // of several optimizers, say
+
+}  // namespace
+
 // The statements are prepared once: a step of a large model runs some of them thousands of times.
 struct RecordWriter::Database {
   Database(const fs::path& folder, const RecordHeader& header)
       : file(record_file(folder, header.rank)), connection(open_new(folder, file, header)) {}
 
   void prepare();
-  void insert(const StepRecord& step);
+  void insert(const StepRecord& step, const std::vector<PackedRow>& rows);
 
   // Runs `work` as one transaction.
   template <class Work>
@@ -167,15 +175,32 @@ struct RecordWriter::Database {
       work();
       transaction.commit();
     } catch (const SqliteError& error) {
+      // What is remembered of it may have been rolled back.
+      lists.clear();
+      contents.clear();
       fail(file, error);
     }
   }
 
+  std::int64_t id_of(const TensorList& list);
+  std::int64_t id_of(const PackedRow& row);
+
   fs::path file;
   Connection connection;
   pid_t owner = ::getpid();
-  std::optional<Statement> tensor, step, observation, usage, sample, collective, kept_values,
+  std::optional<Statement> tensor, step, tensor_list, content, seen, collective, kept_values,
       ddp_field, event, site, fact;
+
+  // What the record has already, of the latest steps: a gradient that nobody changed after its
+  // reduction, or what was used of the model, is stored once.
+  struct Content {
+    std::int64_t id = 0;
+    std::int64_t examination = 0;  // the last one that had it
+  };
+  std::vector<std::pair<TensorList, std::int64_t>> lists;
+  std::map<std::pair<Seen, Root>, Content> contents;
+  std::int64_t last_list = 0;
+  std::int64_t examinations = 0;
 };
 
 void RecordWriter::Database::prepare() {
@@ -188,9 +213,9 @@ void RecordWriter::Database::prepare() {
     step.emplace(
         connection,
         "INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    observation.emplace(connection, "INSERT INTO observation VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
-    usage.emplace(connection, "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    sample.emplace(connection, "INSERT INTO sample VALUES (?, ?, ?, ?)");
+    tensor_list.emplace(connection, "INSERT INTO tensor_list VALUES (?, ?, ?, ?)");
+    content.emplace(connection, "INSERT INTO content (bytes) VALUES (?)");
+    seen.emplace(connection, "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?)");
     collective.emplace(
         connection,
         "INSERT OR REPLACE INTO collective VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -209,29 +234,40 @@ void RecordWriter::Database::prepare() {
   }
 }
 
-namespace {
-
-std::span<const std::uint8_t> bytes_of(const std::vector<double>& values) {
-  return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size() * sizeof(double)};
+// A program has a few sets of tensors that are seen together.
+std::int64_t RecordWriter::Database::id_of(const TensorList& list) {
+  for (const auto& [known, id] : lists) {
+    if (known == list) return id;
+  }
+  const std::int64_t id = ++last_list;
+  int position = 0;
+  for (const auto& [tensor_id, numel] : list) tensor_list->run(id, position++, tensor_id, numel);
+  lists.emplace_back(list, id);
+  return id;
 }
 
-}  // namespace
+std::int64_t RecordWriter::Database::id_of(const PackedRow& row) {
+  auto& known = contents[{row.slot.what, row.root}];
+  if (known.id == 0) {
+    content->run(row.bytes);
+    known.id = sqlite3_last_insert_rowid(connection.get());
+  }
+  known.examination = examinations;
+  return known.id;
+}
 
-void RecordWriter::Database::insert(const StepRecord& s) {
+void RecordWriter::Database::insert(const StepRecord& s, const std::vector<PackedRow>& rows) {
   step->run(s.step, s.loss, s.started_ns, s.duration_ns, s.probe_ns, s.backwards,
             s.unsynchronized_backwards, s.forwards_through_wrapper, s.forwards_around_wrapper,
             s.collectives, s.collective_bytes, s.optimizer, s.examined, s.skipped, s.scale,
             s.trace);
-  for (const Observation& o : s.observations) {
-    observation->run(s.step, o.tensor, static_cast<int>(o.stage), o.digest.bits, o.digest.l2_norm,
-                     o.digest.max_abs, o.digest.nonfinite, o.digest.numel);
-  }
-  for (const Usage& u : s.usages) {
-    usage->run(s.step, u.tensor, u.used, u.reached, u.in_output, u.frozen, u.arrivals,
-               u.last_backward, u.replaced, u.in_optimizer, u.assigned);
-  }
-  for (const Sample& e : s.samples) {
-    sample->run(s.step, e.tensor, static_cast<int>(e.stage), bytes_of(e.values));
+  if (!rows.empty()) ++examinations;
+  std::erase_if(contents, [&](const auto& known) {
+    return known.second.examination + kRememberedExaminations < examinations;
+  });
+  for (const PackedRow& row : rows) {
+    seen->run(s.step, static_cast<int>(row.slot.what), static_cast<int>(row.slot.stage),
+              id_of(*row.list), row.root, id_of(row));
   }
   int position = 0;
   for (const Collective& c : s.calls) {
@@ -292,7 +328,13 @@ void RecordWriter::write_tensors(const std::vector<TensorInfo>& tensors) {
 
 void RecordWriter::write_step(const StepRecord& step) {
   Database& database = open();
-  database.transact([&] { database.insert(step); });
+  std::vector<PackedRow> rows;
+  try {
+    rows = pack(step);
+  } catch (const Error& error) {
+    throw Error("cannot write " + database.file.string() + ": " + error.what());
+  }
+  database.transact([&] { database.insert(step, rows); });
 }
 
 void RecordWriter::write_ddp_fields(const std::vector<DdpField>& fields) {

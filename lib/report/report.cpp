@@ -23,8 +23,8 @@ std::optional<double> gradient_norm(const Timeline& timeline, const TimelineStep
   bool any = false;
   bool finite = true;
   for (int id : timeline.trainable()) {
-    const auto* seen = step.find(rank, id, Stage::kGradient);
-    if (seen == nullptr) continue;
+    const auto seen = step.find(rank, id, Stage::kGradient);
+    if (!seen) continue;
     any = true;
     finite = finite && seen->nonfinite == 0;
     sum += seen->l2_norm * seen->l2_norm;
@@ -77,8 +77,7 @@ bool gradients_seen(const Timeline& timeline, const TimelineStep& step) {
   const auto ranks = all_ranks(timeline);
   return ids.empty() || std::any_of(ids.begin(), ids.end(), [&](int id) {
            return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-             return step.find(rank, id, Stage::kGradient) != nullptr ||
-                    step.usage(rank, id) != nullptr;
+             return step.find(rank, id, Stage::kGradient) || step.usage(rank, id);
            });
          });
 }

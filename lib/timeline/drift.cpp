@@ -15,21 +15,25 @@ std::vector<double> to_doubles(std::span<const std::uint8_t> bytes, DType dtype)
   return values;
 }
 
-double max_abs_difference(const std::vector<std::vector<double>>& replicas) {
+void Spread::add(const std::vector<double>& replica) {
+  if (replicas_++ == 0) {
+    low_ = high_ = replica;
+    nans_.resize(replica.size());
+  }
+  for (std::size_t i = 0; i < replica.size(); ++i) {
+    nans_[i] += std::isnan(replica[i]);
+    low_[i] = std::fmin(low_[i], replica[i]);
+    high_[i] = std::fmax(high_[i], replica[i]);
+  }
+}
+
+double Spread::largest() const {
   double largest = 0.0;
-  for (std::size_t i = 0; i < replicas.front().size(); ++i) {
-    double low = replicas.front()[i];
-    double high = low;
-    std::size_t nans = 0;
-    for (const auto& replica : replicas) {
-      if (std::isnan(replica[i])) ++nans;
-      low = std::fmin(low, replica[i]);
-      high = std::fmax(high, replica[i]);
-    }
-    if (nans == replicas.size()) continue;
-    if (nans > 0) return std::numeric_limits<double>::quiet_NaN();
-    if (low == high) continue;  // also equal infinities, whose difference would be NaN
-    largest = std::fmax(largest, high - low);
+  for (std::size_t i = 0; i < low_.size(); ++i) {
+    if (nans_[i] == replicas_) continue;
+    if (nans_[i] > 0) return std::numeric_limits<double>::quiet_NaN();
+    if (low_[i] == high_[i]) continue;  // also equal infinities, whose difference would be NaN
+    largest = std::fmax(largest, high_[i] - low_[i]);
   }
   return largest;
 }

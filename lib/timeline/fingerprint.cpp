@@ -28,12 +28,12 @@ Fingerprint::Steps read(const std::vector<ObservedStep>& steps,
       for (std::size_t i = 0; step.details != nullptr && i < ranks; ++i) {
         const int rank = static_cast<int>(i);
         const auto look = [&](Stage stage, Fingerprint::ByRank& into) {
-          const auto* found = step.details->digest(rank, parameter.tensor, stage);
-          if (found != nullptr) into[i] = found->bits;
+          const auto found = step.details->digest(rank, parameter.tensor, stage);
+          if (found) into[i] = found->bits;
         };
         look(Stage::kGradient, seen.gradient);
         look(Stage::kWeight, seen.weight);
-        if (const auto* usage = step.details->usage(rank, parameter.tensor))
+        if (const auto usage = step.details->usage(rank, parameter.tensor))
           seen.used[i] = usage->used;
       }
       seen_in_step.emplace(parameter.name, std::move(seen));

@@ -47,7 +47,7 @@ std::vector<Timeline> Timeline::parts() const {
       std::erase_if(record.steps, [&, rank = rank](const StepRecord& step) {
         const auto* merged = this->step(step.step);
         const auto took_part = [&](const TensorInfo& tensor) {
-          return mine(tensor.id) && merged->usage(rank, tensor.id) != nullptr;
+          return mine(tensor.id) && merged->usage(rank, tensor.id);
         };
         return step.examined && step.step > 0 &&
                std::none_of(tensors.begin(), tensors.end(), took_part);

@@ -1,71 +1,58 @@
-// What was observed of the tensors in one step, by rank. What ranks and stages have in common, in a
-// healthy run nearly everything, is kept once: a run of a thousand examined steps fits in memory.
+// What was seen of the tensors in one step, by rank. Ranks whose roots say that they saw the same
+// share one row, and a row is read when somebody asks for it: of a healthy step that is one for
+// all ranks.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
-#include "lib/record/record.h"
+#include "lib/record/packed.h"
 
 namespace ddp_doctor {
 
+class SeenSteps;
+
 class StepDetails {
  public:
-  StepDetails(std::size_t ranks, std::size_t tensors) : ranks_(ranks), tensors_(tensors) {}
-
-  // Adds what `rank` saw. `ids`: by the rank's own ids, those of the run; -1: not to be looked at.
-  void add(int rank, const StepRecord& seen, const std::vector<int>& ids);
-  // Nothing more will be added.
-  void complete();
-
-  // Null, or nothing, where it was not seen.
-  const TensorDigest* digest(int rank, int tensor, Stage stage) const;
+  // Nothing where it was not seen.
+  std::optional<TensorDigest> digest(int rank, int tensor, Stage stage) const;
   std::optional<Sample> sample(int rank, int tensor, Stage stage) const;
-  const Usage* usage(int rank, int tensor) const;
+  std::optional<Usage> usage(int rank, int tensor) const;
+
+  // Some rank has it.
+  bool any(Slot slot) const { return groups(slot) != nullptr; }
+  // Every rank has it, and all saw the same, of the same tensors.
+  bool same_everywhere(Slot slot) const;
 
  private:
-  using Number = std::uint32_t;  // in a pool, from 1; 0: none
+  friend class SeenSteps;
 
-  // By rank and tensor, where anything was seen; by stage, because few stages are.
-  using Places = std::vector<Number>;
-
-  // Most elements are exact in single precision, and take half of the room.
-  struct Values {
-    std::uint32_t begin;
-    std::uint16_t count;
-    bool single;
+  struct Row {
+    std::shared_ptr<const PackedRow> packed;
+    std::shared_ptr<const std::vector<int>> positions;  // by tensor of the run; -1: not in the row
+  };
+  // Ranks of one group saw the same.
+  struct Groups {
+    Slot slot;
+    std::vector<std::uint32_t> of_rank;  // from 1; 0: this rank has nothing there
+    std::vector<int> readers;            // by group: a rank of it
+    std::vector<Row> rows;               // by group; empty until somebody asks
+  };
+  struct Place {
+    const PackedRow* row = nullptr;
+    std::size_t position = 0;
   };
 
-  Number add(const TensorDigest& digest);
-  Number add(const std::vector<double>& values);
-  bool equal(Number number, const TensorDigest& digest) const;
-  bool equal(Number number, const std::vector<double>& values) const;
-  std::vector<double> values_of(Number number) const;
-  Number& place(Places& places, int rank, int tensor);
-  Number at(const Places& places, int rank, int tensor) const;
+  StepDetails(SeenSteps& owner, std::size_t index) : owner_(owner), index_(index) {}
+  const Groups* groups(Slot slot) const;
+  std::optional<Place> find(int rank, int tensor, Slot slot) const;
 
-  std::size_t ranks_;
-  std::size_t tensors_;
-  std::array<Places, kStages> digests_at_;
-  std::array<Places, kStages> samples_at_;
-  Places usages_at_;
-  std::vector<TensorDigest> digests_;
-  std::vector<Values> values_;
-  std::vector<float> singles_;
-  std::vector<double> doubles_;
-  std::vector<Usage> usages_;
-
-  // By stage and tensor, the last one that was added: what ranks and stages have in common is found
-  // among these.
-  struct Latest {
-    std::vector<std::array<Number, kStages>> digests, samples;
-    std::vector<Number> usages;
-  };
-  template <class Observed>
-  Number known_or_added(const Observed& observed, std::array<Number, kStages>& latest, Stage stage);
-  Latest latest_;
+  SeenSteps& owner_;
+  std::size_t index_;  // among the steps of the run
+  std::vector<Groups> groups_;
 };
 
 }  // namespace ddp_doctor

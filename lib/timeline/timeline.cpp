@@ -7,6 +7,7 @@
 
 #include "lib/error.h"
 #include "lib/timeline/private_steps.h"
+#include "lib/timeline/seen_steps.h"
 #include "lib/timeline/value_checks.h"
 
 namespace ddp_doctor {
@@ -17,16 +18,22 @@ Timeline::~Timeline() = default;
 
 Timeline Timeline::merge(RunInfo run, const std::vector<RankRecord>& records) {
   Timeline timeline = assemble(std::move(run), records);
+  const auto seen = std::make_shared<SeenSteps>(
+      timeline.run_ids_, static_cast<std::size_t>(timeline.run.world_size), timeline.tensors.size(),
+      std::map<int, std::filesystem::path>{});
   for (auto& step : timeline.steps) {
+    std::vector<std::vector<PackedRow>> by_rank(step.ranks.size());
     for (const auto& record : records) {
       const int rank = record.header.rank;
-      const auto seen = std::lower_bound(
+      if (step.ranks[static_cast<std::size_t>(rank)] == nullptr) continue;
+      const auto found = std::lower_bound(
           record.steps.begin(), record.steps.end(), step.recorded(rank),
           [](const StepRecord& one, std::int64_t wanted) { return one.step < wanted; });
-      if (seen != record.steps.end() && seen->step == step.recorded(rank))
-        timeline.add_details(step, rank, *seen);
+      if (found != record.steps.end() && found->step == step.recorded(rank))
+        by_rank[static_cast<std::size_t>(rank)] = pack(*found);
     }
-    timeline.complete_details(step);
+    step.details = {seen, seen->add(by_rank)};
+    compute_drift(timeline, step, nullptr);
   }
   return timeline;
 }
@@ -131,18 +138,6 @@ void Timeline::adopt_tensors(int rank, const RankRecord& record) {
     own.resize(tensors.size(), -1);
     own[static_cast<std::size_t>(at->second)] = record.tensors[i].id;
   }
-}
-
-void Timeline::add_details(TimelineStep& step, int rank, const StepRecord& seen) const {
-  if (step.ranks[static_cast<std::size_t>(rank)] == nullptr) return;
-  if (!step.details)
-    step.details = std::make_shared<StepDetails>(step.ranks.size(), tensors.size());
-  step.details->add(rank, seen, run_ids_.at(rank));
-}
-
-void Timeline::complete_details(TimelineStep& step) const {
-  if (step.details) step.details->complete();
-  compute_drift(*this, step, own_ids_, nullptr);
 }
 
 const Site* Timeline::site(const std::string& what) const {

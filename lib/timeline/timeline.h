@@ -37,14 +37,18 @@ class TimelineStep {
   std::int64_t recorded(int rank) const;
   bool complete() const;  // every rank has it
   bool examined() const;  // and looked at its tensors, not only at what happened
-  // Null, or nothing, where it was not seen.
-  const TensorDigest* find(int rank, int tensor, Stage stage) const;
-  const Usage* usage(int rank, int tensor) const;
+  // Nothing where it was not seen.
+  std::optional<TensorDigest> find(int rank, int tensor, Stage stage) const;
+  std::optional<Usage> usage(int rank, int tensor) const;
   std::optional<Sample> sample(int rank, int tensor, Stage stage) const;
   // Ranks in groups of equal bits; a rank that lacks the observation stands in none.
   std::vector<std::vector<int>> groups(int tensor, Stage stage) const;
+  // Every rank saw the same tensors at that stage, with the same bits. Costs no look at a tensor.
+  bool same_everywhere(Stage stage) const;
+  // Every rank used its parameters alike.
+  bool used_alike() const;
 
-  std::shared_ptr<StepDetails> details;  // where any rank looked at its tensors
+  std::shared_ptr<StepDetails> details;  // null where no rank looked at its tensors
 
  private:
   bool has(int rank) const;
@@ -120,10 +124,6 @@ class Timeline {
   // All but what was seen of the tensors.
   static Timeline assemble(RunInfo run, std::vector<RankRecord> records);
   void adopt_tensors(int rank, const RankRecord& record);
-  void read_details(const std::map<int, std::filesystem::path>& files);
-  // What `rank` saw of the tensors in `step`; several steps may be filled at once.
-  void add_details(TimelineStep& step, int rank, const StepRecord& seen) const;
-  void complete_details(TimelineStep& step) const;
 };
 
 }  // namespace ddp_doctor

@@ -25,22 +25,30 @@ bool TimelineStep::has(int rank) const {
   return details != nullptr && index < ranks.size() && ranks[index] != nullptr;
 }
 
-const TensorDigest* TimelineStep::find(int rank, int tensor, Stage stage) const {
-  return has(rank) ? details->digest(rank, tensor, stage) : nullptr;
+std::optional<TensorDigest> TimelineStep::find(int rank, int tensor, Stage stage) const {
+  return has(rank) ? details->digest(rank, tensor, stage) : std::nullopt;
 }
 
 std::optional<Sample> TimelineStep::sample(int rank, int tensor, Stage stage) const {
   return has(rank) ? details->sample(rank, tensor, stage) : std::nullopt;
 }
 
-const Usage* TimelineStep::usage(int rank, int tensor) const {
-  return has(rank) ? details->usage(rank, tensor) : nullptr;
+std::optional<Usage> TimelineStep::usage(int rank, int tensor) const {
+  return has(rank) ? details->usage(rank, tensor) : std::nullopt;
+}
+
+bool TimelineStep::same_everywhere(Stage stage) const {
+  return complete() && details != nullptr && details->same_everywhere({Seen::kDigests, stage});
+}
+
+bool TimelineStep::used_alike() const {
+  return complete() && details != nullptr && details->same_everywhere({Seen::kUsages, Stage{}});
 }
 
 std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage) const {
   std::map<std::array<std::uint8_t, 16>, std::vector<int>> by_bits;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
-    if (const auto* seen = find(rank, tensor, stage)) by_bits[seen->bits].push_back(rank);
+    if (const auto seen = find(rank, tensor, stage)) by_bits[seen->bits].push_back(rank);
   }
   std::vector<std::vector<int>> groups;
   for (auto& [bits, members] : by_bits) groups.push_back(std::move(members));

@@ -2,37 +2,45 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "lib/record/reader.h"
 #include "lib/timeline/drift.h"
 
 namespace ddp_doctor {
 namespace {
 
-std::vector<std::uint8_t> values_of(const RecordReader& reader, const std::vector<int>& own_ids,
-                                    std::int64_t step, int tensor, Stage stage) {
-  return reader.values(step, own_ids[static_cast<std::size_t>(tensor)], stage);
-}
+// The kept values of one rank in one step.
+class RankValues {
+ public:
+  RankValues(const KeptTensors& kept, int rank, std::int64_t step)
+      : reader_(kept.files.at(rank)), own_ids_(kept.own_ids.at(rank)), step_(step) {}
 
-std::vector<std::vector<double>> replicas_of(const Readers& readers, const OwnIds& own_ids,
-                                             const TimelineStep& step, const TensorInfo& tensor,
-                                             Stage stage) {
-  std::vector<std::vector<double>> replicas;
-  for (const auto& [rank, reader] : readers) {
-    const auto bytes = values_of(reader, own_ids.at(rank), step.recorded(rank), tensor.id, stage);
+  // Nothing where not all of them were kept.
+  std::optional<std::vector<double>> of(const TensorInfo& tensor, Stage stage) const {
     const auto dtype = dtype_from_name(tensor.dtype);
+    const auto bytes = reader_.values(step_, own_ids_[static_cast<std::size_t>(tensor.id)], stage);
     if (bytes.size() != static_cast<std::size_t>(tensor.numel) * element_size(dtype)) return {};
-    replicas.push_back(to_doubles(bytes, dtype));
+    return to_doubles(bytes, dtype);
   }
-  return replicas;
-}
+
+ private:
+  RecordReader reader_;
+  const std::vector<int>& own_ids_;
+  std::int64_t step_;
+};
 
 }  // namespace
 
-void compute_drift(const Timeline& timeline, TimelineStep& step, const OwnIds& own_ids,
-                   const Readers* readers) {
-  if (!step.examined()) return;
+void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTensors* kept) {
   step.drifting.clear();
-  double largest = 0.0;
+  if (!step.examined()) return;
+  if (step.same_everywhere(Stage::kWeight)) {
+    step.weight_drift = 0.0;
+    return;
+  }
+  std::map<int, Spread> spreads;  // of the tensors that differ
+  std::set<int> readers;          // ranks that stand for all: of each group of equal bits the first
   bool known = true;
   bool any = false;
   for (const auto& tensor : timeline.tensors) {
@@ -42,20 +50,31 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const OwnIds& o
     for (const auto& group : groups) seen += group.size();
     if (seen == 0) continue;  // no part of this step
     any = true;
-    if (seen != step.ranks.size()) {
-      known = false;
-      continue;
+    known = known && seen == step.ranks.size();
+    if (seen != step.ranks.size() || groups.size() == 1) continue;
+    spreads.emplace(tensor.id, Spread());
+    for (const auto& group : groups) readers.insert(group.front());
+  }
+  if (kept == nullptr) {
+    known = known && spreads.empty();
+    spreads.clear();
+  }
+  for (const int rank : readers) {
+    if (spreads.empty()) break;
+    const RankValues values(*kept, rank, step.recorded(rank));
+    for (auto entry = spreads.begin(); entry != spreads.end();) {
+      auto& [id, spread] = *entry;
+      const auto replica =
+          values.of(timeline.tensors[static_cast<std::size_t>(id)], Stage::kWeight);
+      if (replica) spread.add(*replica);
+      known = known && replica;
+      entry = replica ? std::next(entry) : spreads.erase(entry);
     }
-    if (groups.size() == 1) continue;
-    const auto replicas = readers != nullptr
-                              ? replicas_of(*readers, own_ids, step, tensor, Stage::kWeight)
-                              : std::vector<std::vector<double>>{};
-    if (replicas.empty()) {
-      known = false;
-      continue;
-    }
-    const double difference = max_abs_difference(replicas);
-    step.drifting.push_back({tensor.id, difference});
+  }
+  double largest = 0.0;
+  for (const auto& [tensor, spread] : spreads) {
+    const double difference = spread.largest();
+    step.drifting.push_back({tensor, difference});
     if (std::isnan(difference) || difference > largest) largest = difference;
     if (std::isnan(largest)) break;
   }
@@ -66,39 +85,47 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const OwnIds& o
 }
 
 std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep& step,
-                                    const OwnIds& own_ids, const Readers& readers) {
+                                    const KeptTensors& kept) {
+  const auto trainable = timeline.trainable();
+  const auto tensor_of = [&](int id) -> const TensorInfo& {
+    return timeline.tensors[static_cast<std::size_t>(id)];
+  };
+  // Before anything else, such as clipping, changed it, where a probe could look there.
+  const auto synchronized = [&](int rank, int id) {
+    return step.find(rank, id, Stage::kReducedGradient) ? Stage::kReducedGradient
+                                                        : Stage::kGradient;
+  };
+  std::map<int, std::vector<double>> means;
+  for (int id : trainable) means[id].resize(static_cast<std::size_t>(tensor_of(id).numel));
+  for (const auto& [rank, file] : kept.files) {
+    const RankValues values(kept, rank, step.recorded(rank));
+    for (int id : trainable) {
+      if (!step.find(rank, id, Stage::kLocalGradient)) {
+        const auto usage = step.usage(rank, id);
+        if (usage && usage->used) return {};  // it had one, and it was not seen
+        continue;
+      }
+      const auto local = values.of(tensor_of(id), Stage::kLocalGradient);
+      if (!local) return {};
+      auto& mean = means[id];
+      for (std::size_t i = 0; i < mean.size(); ++i)
+        mean[i] += (*local)[i] / static_cast<double>(kept.files.size());
+    }
+  }
   double error = 0.0;
   double norm = 0.0;
   bool any = false;
-  for (int id : timeline.trainable()) {
-    const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
-    const auto dtype = dtype_from_name(tensor.dtype);
-    std::vector<double> mean(static_cast<std::size_t>(tensor.numel), 0.0);
-    for (const auto& [rank, reader] : readers) {
-      if (step.find(rank, id, Stage::kLocalGradient) == nullptr) {
-        const auto* usage = step.usage(rank, id);
-        if (usage != nullptr && usage->used) return {};  // it had one, and it was not seen
-        continue;
-      }
-      const auto local = to_doubles(
-          values_of(reader, own_ids.at(rank), step.recorded(rank), id, Stage::kLocalGradient),
-          dtype);
-      if (local.size() != mean.size()) return {};
-      for (std::size_t i = 0; i < mean.size(); ++i)
-        mean[i] += local[i] / static_cast<double>(readers.size());
-    }
-    for (const auto& [rank, reader] : readers) {
-      // Before anything else, such as clipping, changed it, where a probe could look there.
-      const Stage stage = step.find(rank, id, Stage::kReducedGradient) != nullptr
-                              ? Stage::kReducedGradient
-                              : Stage::kGradient;
-      if (step.find(rank, id, stage) == nullptr) continue;
-      const auto gradient =
-          to_doubles(values_of(reader, own_ids.at(rank), step.recorded(rank), id, stage), dtype);
-      if (gradient.size() != mean.size()) return {};
+  for (const auto& [rank, file] : kept.files) {
+    const RankValues values(kept, rank, step.recorded(rank));
+    for (int id : trainable) {
+      const Stage stage = synchronized(rank, id);
+      if (!step.find(rank, id, stage)) continue;
+      const auto gradient = values.of(tensor_of(id), stage);
+      if (!gradient) return {};
       any = true;
+      const auto& mean = means[id];
       for (std::size_t i = 0; i < mean.size(); ++i) {
-        error += (gradient[i] - mean[i]) * (gradient[i] - mean[i]);
+        error += ((*gradient)[i] - mean[i]) * ((*gradient)[i] - mean[i]);
         norm += mean[i] * mean[i];
       }
     }

@@ -1,29 +1,29 @@
 // What only the kept values tell: by how much weights differ, and whether the synchronized gradient
-// is the mean of the local ones.
+// is the mean of the local ones. Values are read a rank at a time: however many ranks there are, a
+// few models fit in memory.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <vector>
 
-#include "lib/record/reader.h"
 #include "lib/timeline/timeline.h"
 
 namespace ddp_doctor {
 
-// Readers of the ranks that have a record.
-using Readers = std::map<int, RecordReader>;
+// Where the values that were kept are.
+struct KeptTensors {
+  const std::map<int, std::filesystem::path>& files;  // records by rank
+  const std::map<int, std::vector<int>>& own_ids;     // by rank: a tensor's id in its record, or -1
+};
 
-// By rank: a tensor's id in that rank's record, or -1.
-using OwnIds = std::map<int, std::vector<int>>;
-
-// Fills in the drift of `step`; without readers, only one of zero.
-void compute_drift(const Timeline& timeline, TimelineStep& step, const OwnIds& own_ids,
-                   const Readers* readers);
+// Fills in the drift of `step`; without values, only one of zero.
+void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTensors* kept);
 
 // Nothing where values are missing. A rank without a local gradient contributes zeros, as
 // DistributedDataParallel has it.
 std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep& step,
-                                    const OwnIds& own_ids, const Readers& readers);
+                                    const KeptTensors& kept);
 
 }  // namespace ddp_doctor

@@ -32,8 +32,14 @@ std::vector<RecordReader> open_records(const fs::path& folder) {
 
 // Parameters whose weights are not the same on every rank after `step`.
 std::vector<std::string> differing(const std::vector<RecordReader>& readers, std::int64_t step) {
-  const auto first = readers.front().weights(step);
+  const Slot weights{Seen::kDigests, Stage::kWeight};
+  const auto root = readers.front().root(step, weights);
+  const bool same = root && std::all_of(readers.begin(), readers.end(), [&](const auto& reader) {
+                      return reader.root(step, weights) == root;
+                    });
   std::vector<std::string> names;
+  if (same) return names;
+  const auto first = readers.front().weights(step);
   for (std::size_t rank = 1; rank < readers.size(); ++rank) {
     const auto other = readers[rank].weights(step);
     for (const auto& [name, bits] : first.bits) {

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,13 @@ SEEDS = HERE.parent / "seeds"
 DOCTOR = os.environ["DDP_DOCTOR"]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", USE_LIBUV="0", PYTHONDONTWRITEBYTECODE="1", HF_HUB_OFFLINE="1")
 DEADLINE = 150
+
+
+def norm_of(content, position, tensors):
+    """The L2 norm of one tensor, from a row of digests (docs/record.md)."""
+    return struct.unpack_from("=d", content, 16 * tensors + 8 * position)[0]
+
+
 UNFINISHED = "Expected to have finished reduction in the prior iteration"
 
 
@@ -204,9 +212,11 @@ class FindUnusedParameters(Seeds):
         norms = []
         for rank in (0, 1):
             with contextlib.closing(sqlite3.connect(run.folder / "run" / "00-as-is" / f"rank-{rank:05}.sqlite")) as record:
-                rows = record.execute("SELECT l2_norm FROM observation JOIN tensor ON id = tensor WHERE step = 1 AND stage = ? AND name = ?", (stage, name))
+                rows = record.execute(
+                    "SELECT bytes, position, (SELECT COUNT(*) FROM tensor_list WHERE list = seen.list) FROM seen JOIN content ON content.id = content"
+                    " JOIN tensor_list USING (list) JOIN tensor ON tensor.id = tensor WHERE step = 1 AND what = 0 AND stage = ? AND name = ?", (stage, name))
                 found = rows.fetchone()
-                norms.append(found[0] if found else None)
+                norms.append(norm_of(*found) if found else None)
         return norms
 
     def assert_rank_dependent(self, run):

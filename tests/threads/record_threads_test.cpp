@@ -37,7 +37,7 @@ TEST_F(RecordTest, IsReadWhileItIsWritten) {
         EXPECT_GE(count, at_least);
         if (count == 0) continue;
         EXPECT_EQ(record.steps.back().step, count);
-        EXPECT_EQ(record.steps.back().observations.size(), 4U);
+        EXPECT_EQ(record.steps.back().observations.size(), 5U);
         EXPECT_EQ(record.steps.back().usages.size(), 4U);
       }
     }

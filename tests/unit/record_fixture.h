@@ -55,7 +55,8 @@ inline Observation observation(int tensor, Stage stage, double norm) {
   Observation o;
   o.tensor = tensor;
   o.stage = stage;
-  for (int i = 0; i < 16; ++i) o.digest.bits[i] = static_cast<std::uint8_t>(251 * (tensor + i));
+  for (int i = 0; i < 16; ++i)
+    o.digest.bits[i] = static_cast<std::uint8_t>(251 * (tensor + i) + static_cast<int>(stage));
   o.digest.l2_norm = norm;
   o.digest.max_abs = norm / 2;
   o.digest.nonfinite = tensor;
@@ -77,8 +78,8 @@ inline StepRecord full_step(std::int64_t number) {
   s.collectives = 7;
   s.collective_bytes = 5'000'000'000;
   s.observations = {observation(0, Stage::kLocalGradient, 0.1),
-                    observation(0, Stage::kGradient, kInf), observation(0, Stage::kWeight, kNan),
-                    observation(1, Stage::kBuffer, 5e-324)};
+                    observation(0, Stage::kGradient, kInf), observation(1, Stage::kGradient, 1.0),
+                    observation(0, Stage::kWeight, kNan), observation(1, Stage::kBuffer, 5e-324)};
   s.usages = {{0, true, false, false, false, 3, 2},
               {1, false, true, std::nullopt, false, 0, 0, true},
               {2, false, std::nullopt, true, false, 0, 0, false, false},
@@ -91,7 +92,7 @@ inline StepRecord full_step(std::int64_t number) {
   s.calls = {
       {"all_reduce", "sum", "float32", 12, "0,2", "before-step", "gradient of w", "t.py", 7, 3},
       {"barrier", "", "", 0, "", "outside", "", "t.py", 9, 1}};
-  s.samples = {{0, Stage::kWeightBefore, {0.5, kNan}}, {1, Stage::kReducedGradient, {}}};
+  s.samples = {{1, Stage::kReducedGradient, {}}, {0, Stage::kWeightBefore, {0.5, kNan, 0.1}}};
   s.values = {{0, Stage::kWeight, {0, 1, 255, 0}}, {1, Stage::kBuffer, {7}}};
   return s;
 }

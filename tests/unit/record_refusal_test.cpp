@@ -47,26 +47,32 @@ TEST_F(RecordRefusal, RefusesADatabaseOfAnotherProgram) {
 
 TEST_F(RecordRefusal, RefusesANewerSchema) {
   write_record();
-  run_sql("PRAGMA user_version = 2; DROP TABLE usage");
+  run_sql("PRAGMA user_version = 3; DROP TABLE seen");
   EXPECT_THAT(refusal_of(file()),
-              HasSubstr("written by a newer ddp-doctor (schema 2, this build reads up to 1): "
+              HasSubstr("written by a newer ddp-doctor (schema 3, this build reads up to 2): "
                         "update ddp-doctor"));
+}
+
+TEST_F(RecordRefusal, RefusesASchemaBeforeTheFirstRelease) {
+  write_record();
+  run_sql("PRAGMA user_version = 1; DROP TABLE seen");
+  EXPECT_THAT(refusal_of(file()), HasSubstr("written by an older ddp-doctor (schema 1, this build "
+                                            "reads from 2): repeat the run"));
 }
 
 TEST_F(RecordRefusal, RefusesARecordWithoutATable) {
   write_record();
-  run_sql("DROP TABLE usage");
-  EXPECT_THAT(refusal_of(file()), AllOf(HasSubstr("no table 'usage'"), HasSubstr("copy it again")));
+  run_sql("DROP TABLE seen");
+  EXPECT_THAT(refusal_of(file()), AllOf(HasSubstr("no table 'seen'"), HasSubstr("copy it again")));
 }
 
 TEST_F(RecordRefusal, RefusesRowsThatNoWriterWrites) {
   for (const char* sql :
-       {"DELETE FROM header", "UPDATE observation SET digest = x'00'",
-        "UPDATE observation SET stage = 9 WHERE tensor = 1", "DELETE FROM step WHERE step = 2",
+       {"DELETE FROM header", "UPDATE seen SET root = x'00'", "UPDATE content SET bytes = x'00'",
+        "UPDATE seen SET stage = 9 WHERE stage = 3", "UPDATE seen SET what = 3 WHERE what = 2",
+        "DELETE FROM tensor_list WHERE position = 1", "DELETE FROM step WHERE step = 2",
         "UPDATE step SET loss = 'much'", "UPDATE step SET backwards = 1000000000000",
-        "UPDATE usage SET used = 'x'",
-        "INSERT INTO tensor VALUES (0, 'n', 'k', 'd', '[1,', 1, 1, NULL, '', NULL)",
-        "UPDATE sample SET stage = 70"}) {
+        "INSERT INTO tensor VALUES (0, 'n', 'k', 'd', '[1,', 1, 1, NULL, '', NULL)"}) {
     fs::remove(file());
     write_record();
     EXPECT_EQ(refusal_of(file()), "no error");

@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "lib/record/progress.h"
+#include "lib/record/statement.h"
 #include "tests/unit/record_fixture.h"
 
 namespace ddp_doctor {
@@ -149,6 +150,46 @@ TEST_F(RecordTest, AFailedStepLeavesTheRecordAsItWas) {
   const auto steps = RecordReader(file()).read().steps;
   ASSERT_EQ(steps.size(), 1U);
   expect_same(steps[0], full_step(1));
+}
+
+// What docs/record.md promises to those who read it with SQL.
+TEST_F(RecordTest, HasItsDigestsInAView) {
+  write_record(1);
+  const Connection connection(file(), SQLITE_OPEN_READONLY);
+  Statement row(connection,
+                "SELECT digest FROM observation WHERE step = 1 AND tensor = 1 AND stage = 3");
+  row.bind_all();
+  ASSERT_TRUE(row.next());
+  const auto bits = observation(1, Stage::kBuffer, 0.0).digest.bits;
+  EXPECT_THAT(row.blob(0), testing::ElementsAreArray(bits));
+}
+
+TEST_F(RecordTest, StoresOnceWhatIsSeenAgain) {
+  {
+    RecordWriter writer(folder_, header());
+    for (int number = 1; number <= 5; ++number) {
+      StepRecord step;
+      step.step = number;
+      step.usages = full_step(number).usages;
+      for (const Stage stage : {Stage::kReducedGradient, Stage::kGradient}) {
+        auto seen = observation(0, Stage::kGradient, number);
+        seen.digest.bits[0] = static_cast<std::uint8_t>(number);
+        seen.stage = stage;
+        step.observations.push_back(seen);
+      }
+      writer.write_step(step);
+    }
+  }
+  const Connection connection(file(), SQLITE_OPEN_READONLY);
+  Statement row(connection, "SELECT (SELECT COUNT(*) FROM content), (SELECT COUNT(*) FROM seen)");
+  row.bind_all();
+  ASSERT_TRUE(row.next());
+  EXPECT_EQ(row.integer(0), 1 + 5);
+  EXPECT_EQ(row.integer(1), 3 * 5);
+  const auto steps = RecordReader(file()).read().steps;
+  EXPECT_EQ(steps.back().observations.at(0).digest.l2_norm, 5.0);
+  EXPECT_EQ(steps.back().observations.at(1).digest.l2_norm, 5.0);
+  EXPECT_EQ(steps.back().usages.size(), 4U);
 }
 
 TEST_F(RecordTest, CreatesFoldersThatOnlyTheirOwnerCanRead) {

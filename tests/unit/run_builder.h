@@ -145,7 +145,7 @@ class RunBuilder {
       std::erase_if(step.samples, [&](const Sample& seen) {
         return seen.tensor == tensor && seen.stage == stage;
       });
-      step.samples.push_back({tensor, stage, values});
+      step.samples.push_back({tensor, stage, SampledValues(values)});
     }
     return *this;
   }

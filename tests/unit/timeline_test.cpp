@@ -26,6 +26,12 @@ std::vector<std::uint8_t> bytes_of(std::vector<T> values) {
   return bytes;
 }
 
+double max_abs_difference(const std::vector<std::vector<double>>& replicas) {
+  Spread spread;
+  for (const auto& replica : replicas) spread.add(replica);
+  return spread.largest();
+}
+
 TEST(Drift, IsTheLargestDifferenceBetweenAnyTwoRanks) {
   EXPECT_EQ(max_abs_difference({{1.0, 5.0}, {1.5, 5.0}, {-1.0, 5.25}}), 2.5);
   EXPECT_EQ(max_abs_difference({{0.0}, {-0.0}}), 0.0);

@@ -12,15 +12,15 @@ namespace {
 bool is_special(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
   const bool outside = timeline.has_wrapper() && !tensor.ddp_index;
-  const auto* usage = step.usage(0, id);
-  return outside || (usage != nullptr && usage->replaced);
+  const auto usage = step.usage(0, id);
+  return outside || (usage && usage->replaced);
 }
 
 bool everywhere(const Timeline& timeline, const TimelineStep& step, int id) {
   for (int rank : all_ranks(timeline)) {
-    if (step.find(rank, id, Stage::kGradient) == nullptr) return false;
-    const auto* usage = step.usage(rank, id);
-    if (usage != nullptr && !usage->used) return false;
+    if (!step.find(rank, id, Stage::kGradient)) return false;
+    const auto usage = step.usage(rank, id);
+    if (usage && !usage->used) return false;
   }
   return true;
 }

@@ -19,8 +19,8 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
   for (const auto* step : steps) {
     for (int rank : all_ranks(timeline)) {
       for (int id : timeline.trainable()) {
-        const auto* usage = step->usage(rank, id);
-        if (usage == nullptr || !usage->replaced) continue;
+        const auto usage = step->usage(rank, id);
+        if (!usage || !usage->replaced) continue;
         replaced.insert(id);
         if (!finding.first_step) finding.first_step = step->number;
       }

@@ -26,8 +26,8 @@ bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
   if (tensor.ddp_index || is_ignored(timeline, tensor)) return false;
   for (int rank : all_ranks(timeline)) {
-    const auto* usage = step.usage(rank, id);
-    if (usage != nullptr && usage->used && usage->in_optimizer && !usage->replaced) return true;
+    const auto usage = step.usage(rank, id);
+    if (usage && usage->used && usage->in_optimizer && !usage->replaced) return true;
   }
   return false;
 }

@@ -21,8 +21,8 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   for (const auto* step : steps) {
     std::set<int> here;
     for (int id : differing(timeline, *step, Stage::kGradient)) {
-      const auto* usage = step->usage(0, id);
-      if (usage != nullptr && usage->assigned && !usage->used) here.insert(id);
+      const auto usage = step->usage(0, id);
+      if (usage && usage->assigned && !usage->used) here.insert(id);
     }
     if (here.empty()) continue;
     ++affected;

@@ -33,7 +33,7 @@ const Collective* reduced_again(const Timeline& timeline, const TimelineStep& st
   bool any = false;
   for (int id : timeline.trainable()) {
     const auto before = step.groups(id, Stage::kCollectiveGradient);
-    if (step.find(0, id, Stage::kLocalGradient) == nullptr) continue;
+    if (!step.find(0, id, Stage::kLocalGradient)) continue;
     if (before.size() != 1 || before.front().size() != step.ranks.size()) return nullptr;
     any = any || local_gradients_differ(timeline, step, id);
   }

@@ -32,8 +32,8 @@ const char* reason_for(const Timeline& timeline, const TimelineStep& step, int t
   bool in_output = false;
   bool seen = false;
   for (int rank : all_ranks(timeline)) {
-    const auto* usage = step.usage(rank, tensor);
-    if (usage == nullptr) continue;
+    const auto usage = step.usage(rank, tensor);
+    if (!usage) continue;
     seen = true;
     if (usage->frozen) return kFrozen;
     reached = reached || usage->reached.value_or(false);

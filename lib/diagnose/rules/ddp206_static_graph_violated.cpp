@@ -62,8 +62,8 @@ void read_error(const Timeline& timeline, const TimelineStep* first, int rank,
 // change their use.
 bool only_left_out(const TimelineStep& first, const std::set<int>& parameters) {
   return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [&](int id) {
-    const auto* usage = first.usage(0, id);
-    return usage != nullptr && !usage->used && usage->in_output.value_or(false);
+    const auto usage = first.usage(0, id);
+    return usage && !usage->used && usage->in_output.value_or(false);
   });
 }
 

@@ -28,11 +28,10 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
     if (now.number != before.number + 1) continue;
     bool here = false;
     for (int id : unused_on_every_rank(timeline, now)) {
-      const auto* usage = now.usage(0, id);
-      const auto* was = before.find(0, id, Stage::kWeight);
-      const auto* is = now.find(0, id, Stage::kWeight);
-      if (!usage->in_optimizer || was == nullptr || is == nullptr || was->bits == is->bits ||
-          still_in_step(now, id))
+      const auto usage = now.usage(0, id);
+      const auto was = before.find(0, id, Stage::kWeight);
+      const auto is = now.find(0, id, Stage::kWeight);
+      if (!usage->in_optimizer || !was || !is || was->bits == is->bits || still_in_step(now, id))
         continue;
       moved.insert(id);
       here = true;

@@ -19,8 +19,8 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   bool held_used = false;
   for (const auto* step : steps) {
     for (int id : timeline.trainable()) {
-      const auto* usage = step->usage(0, id);
-      if (usage == nullptr) continue;
+      const auto usage = step->usage(0, id);
+      if (!usage) continue;
       if (usage->in_optimizer) {
         held.insert(id);
         held_used = held_used || usage->used;

@@ -30,11 +30,11 @@ std::vector<std::vector<int>> twins(const Timeline& timeline, const TimelineStep
     std::vector<std::array<std::uint8_t, 16>> gradients;
     double norm = 0.0;
     for (int id : timeline.trainable()) {
-      const auto* usage = step.usage(rank, id);
-      if (usage == nullptr || !usage->used) continue;
-      const auto* seen = in_backward ? step.find(rank, id, Stage::kLocalGradient)
-                                     : local_gradient(timeline, step, rank, id);
-      if (seen == nullptr) return {};
+      const auto usage = step.usage(rank, id);
+      if (!usage || !usage->used) continue;
+      const auto seen = in_backward ? step.find(rank, id, Stage::kLocalGradient)
+                                    : local_gradient(timeline, step, rank, id);
+      if (!seen) return {};
       gradients.push_back(seen->bits);
       norm += seen->l2_norm;
     }

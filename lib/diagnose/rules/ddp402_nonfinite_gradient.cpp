@@ -25,8 +25,8 @@ Origin nonfinite(const Timeline& timeline, const TimelineStep& step, Stage stage
   for (int rank : all_ranks(timeline)) {
     bool here = false;
     for (int id : timeline.trainable()) {
-      const auto* seen = step.find(rank, id, stage);
-      if (seen == nullptr || seen->nonfinite == 0) continue;
+      const auto seen = step.find(rank, id, stage);
+      if (!seen || seen->nonfinite == 0) continue;
       here = true;
       origin.parameters.insert(id);
       origin.elements += seen->nonfinite;

@@ -1,0 +1,17 @@
+// Opens a record for reading, or says in the user's words why that cannot be.
+#pragma once
+
+#include <filesystem>
+
+#include "lib/record/statement.h"
+
+namespace ddp_doctor {
+
+// Throws RecordError, with the next action, if `file` is missing, not SQLite, truncated, not a
+// record, or of a schema version that this build does not read.
+Connection open_record(const std::filesystem::path& file);
+
+// What an SQLite error on an opened record means. Throws RecordError.
+[[noreturn]] void refuse_record(const std::filesystem::path& file, const SqliteError& error);
+
+}  // namespace ddp_doctor

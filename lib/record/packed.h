@@ -1,0 +1,44 @@
+// What was seen of many tensors at one stage of one step, as one row of the record: a healthy step
+// writes and compares a handful of them, not one row per tensor. docs/record.md gives the layout.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lib/record/record.h"
+
+namespace ddp_doctor {
+
+// Which tensors a row is about, in its order.
+struct ListedTensor {
+  int tensor;
+  std::int64_t numel;
+  bool operator==(const ListedTensor&) const = default;
+};
+using TensorList = std::vector<ListedTensor>;
+
+class PackedRow {
+ public:
+  Slot slot;
+  Root root{};
+  std::shared_ptr<const TensorList> list;
+  std::vector<std::uint8_t> bytes;
+
+  std::size_t size() const { return list->size(); }
+  // There are as many bytes as its tensors need; only then may the others be called.
+  bool fits() const;
+
+  // Of the tensor at `position` of the list, in a row of that kind.
+  TensorDigest digest(std::size_t position) const;
+  SampledValues sample(std::size_t position) const;
+  Usage usage(std::size_t position) const;
+};
+
+// A row for each slot in which `step` has something, tensors in the order of their ids. Throws
+// Error if a tensor comes twice in one.
+std::vector<PackedRow> pack(const StepRecord& step);
+// Adds what `row` says to `step`.
+void unpack(const PackedRow& row, StepRecord& step);
+
+}  // namespace ddp_doctor
