@@ -7,6 +7,7 @@ Every rank has the given number of parameters of 64 elements; the steps that are
 reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. Needs no torch.
 """
 import argparse
+import array
 import contextlib
 import ctypes
 import json
@@ -48,6 +49,8 @@ def write_rank(native, folder, rank, options):
         return [base + 4 * offset + bytes_ * i for i in ids]
 
     both = native.DIGEST | native.SAMPLE
+    flags = native.USED | native.REACHED_KNOWN | native.REACHED | native.IN_OUTPUT_KNOWN | native.IN_OUTPUT | native.IN_OPTIMIZER
+    used = array.array("i", (number for i in ids for number in (i, flags, 1, 1)))
     for step in range(options.steps + 1):
         examined = step <= WARMUP or step % options.every == 0
         row = {"step": step, "examined": examined, "trace": "F0+ B0+", "backwards": 1, "forwards_through_wrapper": 1, "loss": 1.0,
@@ -61,7 +64,7 @@ def write_rank(native, folder, rank, options):
             if options.bug and step >= options.bug and rank == options.ranks - 1:
                 reduced[-1] += 4
             record.observe(native.GRADIENT, both, ids, reduced)
-            row["usages"] = [[i, 1, 1, 1, 0, 1, 1, 0, 1, 0] for i in ids]
+            record.usages(used)
         if examined:
             record.observe(native.WEIGHT, both, ids, at((step * 17) % 4000))
         record.step(row)

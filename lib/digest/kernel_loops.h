@@ -8,9 +8,6 @@
 #pragma once
 
 #define XXH_INLINE_ALL
-#ifdef V_DIST
-#define XXH_PREFETCH_DIST V_DIST
-#endif
 #include <xxhash.h>
 
 #include <cstring>
@@ -132,8 +129,8 @@ Figures<Format> figures_of(const std::byte* block, std::size_t bytes, const std:
     for_each_row<kRow>(
         block + at, left < kRowsInFloat * kRow ? left : kRowsInFloat * kRow,
         [&](const std::byte* row) __attribute__((always_inline)) {
-          if (V_FIG & 1) __builtin_prefetch(next, 0, 2);
-          if (V_FIG & 2) __builtin_prefetch(next + kRow / 2, 0, 2);
+          __builtin_prefetch(next, 0, 2);
+          __builtin_prefetch(next + kRow / 2, 0, 2);
           next += kRow;
           for (std::size_t i = 0; i < kRegisters; ++i) {
             const Words words(reinterpret_cast<const std::int32_t*>(row) + i * Words::size(),

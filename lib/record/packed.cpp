@@ -116,17 +116,6 @@ PackedRow pack_samples(Stage stage, const std::vector<const Sample*>& seen) {
   return row;
 }
 
-constexpr unsigned kUsed = 1, kReachedKnown = 2, kReached = 4, kInOutputKnown = 8, kInOutput = 16,
-                   kFrozen = 32, kReplaced = 64, kInOptimizer = 128, kAssigned = 256;
-
-unsigned flags_of(const Usage& u) {
-  return (u.used ? kUsed : 0) | (u.reached ? kReachedKnown : 0) |
-         (u.reached.value_or(false) ? kReached : 0) | (u.in_output ? kInOutputKnown : 0) |
-         (u.in_output.value_or(false) ? kInOutput : 0) | (u.frozen ? kFrozen : 0) |
-         (u.replaced ? kReplaced : 0) | (u.in_optimizer ? kInOptimizer : 0) |
-         (u.assigned ? kAssigned : 0);
-}
-
 PackedRow pack_usages(const std::vector<const Usage*>& seen) {
   PackedRow row;
   row.slot = {Seen::kUsages, Stage{}};
@@ -134,7 +123,7 @@ PackedRow pack_usages(const std::vector<const Usage*>& seen) {
   row.bytes.reserve(kUsageBytes * seen.size());
   for (const auto* u : seen) {
     list.push_back({u->tensor, 0});
-    put(row.bytes, static_cast<std::uint16_t>(flags_of(*u)));
+    put(row.bytes, static_cast<std::uint16_t>(usage::flags_of(*u)));
     put(row.bytes, static_cast<std::int32_t>(u->arrivals));
     put(row.bytes, static_cast<std::int32_t>(u->last_backward));
   }
@@ -152,6 +141,30 @@ std::array<std::vector<const T*>, kStages> by_stage(const std::vector<T>& seen) 
 }
 
 }  // namespace
+
+unsigned usage::flags_of(const Usage& u) {
+  return (u.used ? kUsed : 0) | (u.reached ? kReachedKnown : 0) |
+         (u.reached.value_or(false) ? kReached : 0) | (u.in_output ? kInOutputKnown : 0) |
+         (u.in_output.value_or(false) ? kInOutput : 0) | (u.frozen ? kFrozen : 0) |
+         (u.replaced ? kReplaced : 0) | (u.in_optimizer ? kInOptimizer : 0) |
+         (u.assigned ? kAssigned : 0);
+}
+
+Usage usage::from_flags(int tensor, unsigned flags, int arrivals, int last_backward) {
+  const auto has = [&](unsigned flag) { return (flags & flag) != 0; };
+  Usage u;
+  u.tensor = tensor;
+  u.used = has(kUsed);
+  if (has(kReachedKnown)) u.reached = has(kReached);
+  if (has(kInOutputKnown)) u.in_output = has(kInOutput);
+  u.frozen = has(kFrozen);
+  u.arrivals = arrivals;
+  u.last_backward = last_backward;
+  u.replaced = has(kReplaced);
+  u.in_optimizer = has(kInOptimizer);
+  u.assigned = has(kAssigned);
+  return u;
+}
 
 bool PackedRow::fits() const {
   const std::size_t n = size();
@@ -193,20 +206,8 @@ SampledValues PackedRow::sample(std::size_t position) const {
 
 Usage PackedRow::usage(std::size_t position) const {
   const std::size_t at = kUsageBytes * position;
-  const auto flags = get<std::uint16_t>(bytes, at);
-  const auto has = [&](unsigned flag) { return (flags & flag) != 0; };
-  Usage u;
-  u.tensor = (*list)[position].tensor;
-  u.used = has(kUsed);
-  if (has(kReachedKnown)) u.reached = has(kReached);
-  if (has(kInOutputKnown)) u.in_output = has(kInOutput);
-  u.frozen = has(kFrozen);
-  u.arrivals = get<std::int32_t>(bytes, at + 2);
-  u.last_backward = get<std::int32_t>(bytes, at + 6);
-  u.replaced = has(kReplaced);
-  u.in_optimizer = has(kInOptimizer);
-  u.assigned = has(kAssigned);
-  return u;
+  return usage::from_flags((*list)[position].tensor, get<std::uint16_t>(bytes, at),
+                           get<std::int32_t>(bytes, at + 2), get<std::int32_t>(bytes, at + 6));
 }
 
 std::vector<PackedRow> pack(const StepRecord& step) {

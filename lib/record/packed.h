@@ -10,6 +10,15 @@
 
 namespace ddp_doctor {
 
+// A Usage's yes and no as one number.
+namespace usage {
+inline constexpr unsigned kUsed = 1, kReachedKnown = 2, kReached = 4, kInOutputKnown = 8,
+                          kInOutput = 16, kFrozen = 32, kReplaced = 64, kInOptimizer = 128,
+                          kAssigned = 256;
+unsigned flags_of(const Usage& usage);
+Usage from_flags(int tensor, unsigned flags, int arrivals, int last_backward);
+}  // namespace usage
+
 // Which tensors a row is about, in its order.
 struct ListedTensor {
   int tensor;

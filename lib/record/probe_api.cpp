@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/error.h"
+#include "lib/record/packed.h"
 #include "lib/record/rank_writer.h"
 #include "lib/version.h"
 
@@ -54,26 +55,6 @@ TensorInfo tensor_of(const json& object) {
   return tensor;
 }
 
-// A row of numbers: shorter than an object, as there is one per parameter and step. NaN-free.
-Usage usage_of(const json& row) {
-  Usage usage;
-  const auto maybe = [&](std::size_t i) -> std::optional<bool> {
-    if (row.at(i).is_null()) return {};
-    return row.at(i).get<int>() != 0;
-  };
-  usage.tensor = row.at(0);
-  usage.used = row.at(1).get<int>() != 0;
-  usage.reached = maybe(2);
-  usage.in_output = maybe(3);
-  usage.frozen = row.at(4).get<int>() != 0;
-  usage.arrivals = row.at(5);
-  usage.last_backward = row.at(6);
-  usage.replaced = row.at(7).get<int>() != 0;
-  usage.in_optimizer = row.at(8).get<int>() != 0;
-  usage.assigned = row.at(9).get<int>() != 0;
-  return usage;
-}
-
 Collective collective_of(const json& o) {
   return {o.at("op"),     o.at("reduce"), o.at("dtype"), o.at("numel"), o.at("group"),
           o.at("moment"), o.at("target"), o.at("file"),  o.at("line"),  o.at("count")};
@@ -100,9 +81,6 @@ StepRecord step_of(const json& o) {
   step.skipped = o.value("skipped", false);
   step.scale = optional_of<double>(o, "scale");
   step.trace = o.value("trace", "");
-  if (o.contains("usages")) {
-    for (const auto& row : o.at("usages")) step.usages.push_back(usage_of(row));
-  }
   if (o.contains("calls")) {
     for (const auto& call : o.at("calls")) step.calls.push_back(collective_of(call));
   }
@@ -128,6 +106,11 @@ struct ddpd_record : RankWriter {
 static_assert(take::kDigest == DDPD_DIGEST && take::kSample == DDPD_SAMPLE &&
               take::kKeep == DDPD_KEEP && take::kKeepLast == DDPD_KEEP_LAST &&
               take::kKeepWanted == DDPD_KEEP_WANTED);
+static_assert(usage::kUsed == DDPD_USED && usage::kReachedKnown == DDPD_REACHED_KNOWN &&
+              usage::kReached == DDPD_REACHED && usage::kInOutputKnown == DDPD_IN_OUTPUT_KNOWN &&
+              usage::kInOutput == DDPD_IN_OUTPUT && usage::kFrozen == DDPD_FROZEN &&
+              usage::kReplaced == DDPD_REPLACED && usage::kInOptimizer == DDPD_IN_OPTIMIZER &&
+              usage::kAssigned == DDPD_ASSIGNED);
 
 const char* ddpd_version(void) { return kVersion; }
 
@@ -181,6 +164,16 @@ int ddpd_observe_view(ddpd_record* record, int stage, int what, int32_t tensor, 
     const auto count = static_cast<std::size_t>(dimensions);
     record->observe(static_cast<Stage>(stage), what, tensor,
                     {data, dtype_from_name(dtype), {sizes, count}, {strides, count}});
+  });
+}
+
+int ddpd_usages(ddpd_record* record, int64_t count, const int32_t* numbers) {
+  return guarded([&] {
+    std::vector<Usage> usages;
+    usages.reserve(static_cast<std::size_t>(count));
+    for (const int32_t* at = numbers; at < numbers + 4 * count; at += 4)
+      usages.push_back(usage::from_flags(at[0], static_cast<unsigned>(at[1]), at[2], at[3]));
+    record->set_usages(std::move(usages));
   });
 }
 

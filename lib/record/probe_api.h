@@ -49,6 +49,21 @@ int ddpd_observe(ddpd_record* record, int stage, int what, int64_t count, const 
 int ddpd_observe_view(ddpd_record* record, int stage, int what, int32_t tensor, const void* data,
                       const char* dtype, int dimensions, const int64_t* sizes,
                       const int64_t* strides);
+/* What became of `count` parameters in the step under way; replaces what was said before. Four
+ * numbers for each: its id, a sum of these, how often a gradient arrived, and in which backward of
+ * the step the last one did, from 1 (record.h, Usage). */
+enum {
+  DDPD_USED = 1,
+  DDPD_REACHED_KNOWN = 2,
+  DDPD_REACHED = 4,
+  DDPD_IN_OUTPUT_KNOWN = 8,
+  DDPD_IN_OUTPUT = 16,
+  DDPD_FROZEN = 32,
+  DDPD_REPLACED = 64,
+  DDPD_IN_OPTIMIZER = 128,
+  DDPD_ASSIGNED = 256
+};
+int ddpd_usages(ddpd_record* record, int64_t count, const int32_t* numbers);
 /* Forgets what was observed since the last step was written. */
 void ddpd_forget(ddpd_record* record);
 /* Puts what was observed since the last step aside, and what was put aside before in its place: to
@@ -56,7 +71,7 @@ void ddpd_forget(ddpd_record* record);
 void ddpd_swap(ddpd_record* record);
 
 /* Writes the step under way, with everything observed since the last one: a StepRecord as JSON,
- * "usages" and "calls" included. */
+ * "calls" included. */
 int ddpd_step(ddpd_record* record, const char* step);
 /* kind "event", "site", "fact": one object; "ddp_fields": an array. */
 int ddpd_write(ddpd_record* record, const char* kind, const char* json);

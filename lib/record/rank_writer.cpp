@@ -62,6 +62,12 @@ void RankWriter::Pending::clear() {
   for (auto& stage : digests) stage.clear();
   for (auto& stage : samples) stage.clear();
   values.clear();
+  usages.clear();
+}
+
+void RankWriter::set_usages(std::vector<Usage> usages) {
+  const std::lock_guard lock(mutex_);
+  pending_.usages = std::move(usages);
 }
 
 std::int64_t RankWriter::room(int what) const {
@@ -107,6 +113,7 @@ void RankWriter::write_step(StepRecord step) {
       step.samples.push_back({tensor, stage, values});
   }
   for (auto& [key, values] : pending_.values) step.values.push_back(std::move(values));
+  if (!pending_.usages.empty()) step.usages = std::move(pending_.usages);
   pending_.clear();  // also if it cannot be written
   writer_.write_step(step);
 }

@@ -48,6 +48,8 @@ class RankWriter {
 
   // Looks at a tensor at a stage of the step under way; one seen before is seen anew.
   void observe(Stage stage, int what, int tensor, const TensorView& view);
+  // What became of the parameters in the step under way.
+  void set_usages(std::vector<Usage> usages);
   // `what` without the wish to keep values, if there is no room for all of `bytes`: half of what a
   // step needs would tell nothing.
   int affordable(int what, std::int64_t bytes) const;
@@ -114,6 +116,7 @@ class RankWriter {
     std::array<ByTensor<TensorDigest>, kStages> digests;
     std::array<ByTensor<SampledValues>, kStages> samples;
     std::map<Key, KeptValues> values;
+    std::vector<Usage> usages;
     void clear();
   };
   std::optional<TensorDigest> reduced(int tensor, const SampledValues& values) const;

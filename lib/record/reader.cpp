@@ -7,6 +7,7 @@
 
 #include "lib/error.h"
 #include "lib/record/open_record.h"
+#include "lib/record/waiting_steps.h"
 
 namespace ddp_doctor {
 namespace {
@@ -263,13 +264,16 @@ void read_roots(const Connection& connection, std::vector<StepRecord>& steps) {
   if (rows.step()) refuse_step(*rows.step());
 }
 
-RankRecord read_outline_of(const Connection& connection) {
+RankRecord read_outline_of(const Connection& connection, const fs::path& file) {
   RankRecord record;
   record.header = read_header(connection);
   record.tensors = read_tensors(connection);
   record.steps = read_steps(connection);
   read_calls(connection, record.steps);
   read_roots(connection, record.steps);
+  const auto last = record.steps.empty() ? kFirst : record.steps.back().step;
+  for (auto& step : read_waiting_steps(fs::path(file).replace_extension("steps"), last))
+    record.steps.push_back(std::move(step));
   record.ddp_fields = read_ddp_fields(connection);
   record.events = read_events(connection);
   record.sites = read_sites(connection);
@@ -303,9 +307,9 @@ RecordReader::RecordReader(RecordReader&&) noexcept = default;
 
 RankRecord RecordReader::read() const {
   auto& [file, connection, lists] = *database_;
-  return database_->guarded([&, &connection = connection, &lists = lists] {
+  return database_->guarded([&, &file = file, &connection = connection, &lists = lists] {
     Transaction snapshot(connection, "DEFERRED");  // all tables as of one moment
-    RankRecord record = read_outline_of(connection);
+    RankRecord record = read_outline_of(connection, file);
     RowsByStep rows(
         connection,
         "SELECT step, what, stage, list, root, bytes FROM seen JOIN content "
@@ -323,7 +327,7 @@ RankRecord RecordReader::read() const {
 RankRecord RecordReader::read_outline() const {
   return database_->guarded([&] {
     Transaction snapshot(database_->connection, "DEFERRED");
-    return read_outline_of(database_->connection);
+    return read_outline_of(database_->connection, database_->file);
   });
 }
 

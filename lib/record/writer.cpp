@@ -21,6 +21,7 @@
 #include "lib/record/packed.h"
 #include "lib/record/schema.h"
 #include "lib/record/statement.h"
+#include "lib/record/waiting_steps.h"
 
 namespace ddp_doctor {
 namespace {
@@ -147,6 +148,8 @@ fs::path progress_file(const fs::path& folder, int rank) {
 
 fs::path calls_file(const fs::path& folder, int rank) { return folder / rank_name(rank, "calls"); }
 
+fs::path steps_file(const fs::path& folder, int rank) { return folder / rank_name(rank, "steps"); }
+
 fs::path stack_file(const fs::path& folder, int rank) { return folder / rank_name(rank, "stack"); }
 
 fs::path native_stack_file(const fs::path& folder, int rank) {
@@ -162,10 +165,14 @@ constexpr std::int64_t kRememberedExaminations = 3;  // of several optimizers, s
 // The statements are prepared once: a step of a large model runs some of them thousands of times.
 struct RecordWriter::Database {
   Database(const fs::path& folder, const RecordHeader& header)
-      : file(record_file(folder, header.rank)), connection(open_new(folder, file, header)) {}
+      : file(record_file(folder, header.rank)),
+        connection(open_new(folder, file, header)),
+        waiting_file(steps_file(folder, header.rank)),
+        waiting(waiting_file) {}
 
   void prepare();
   void insert(const StepRecord& step, const std::vector<PackedRow>& rows);
+  void insert_waiting();
 
   // Runs `work` as one transaction.
   template <class Work>
@@ -187,6 +194,8 @@ struct RecordWriter::Database {
 
   fs::path file;
   Connection connection;
+  fs::path waiting_file;
+  WaitingSteps waiting;
   pid_t owner = ::getpid();
   std::optional<Statement> tensor, step, tensor_list, content, seen, collective, kept_values,
       ddp_field, event, site, fact;
@@ -279,6 +288,10 @@ void RecordWriter::Database::insert(const StepRecord& s, const std::vector<Packe
   }
 }
 
+void RecordWriter::Database::insert_waiting() {
+  for (const StepRecord& waiting_step : waiting.steps()) insert(waiting_step, {});
+}
+
 namespace {
 
 std::string json_of(const std::vector<std::int64_t>& sizes) {
@@ -328,13 +341,18 @@ void RecordWriter::write_tensors(const std::vector<TensorInfo>& tensors) {
 
 void RecordWriter::write_step(const StepRecord& step) {
   Database& database = open();
+  if (database.waiting.add(step)) return;
   std::vector<PackedRow> rows;
   try {
     rows = pack(step);
   } catch (const Error& error) {
     throw Error("cannot write " + database.file.string() + ": " + error.what());
   }
-  database.transact([&] { database.insert(step, rows); });
+  database.transact([&] {
+    database.insert_waiting();
+    database.insert(step, rows);
+  });
+  database.waiting.clear();
 }
 
 void RecordWriter::write_ddp_fields(const std::vector<DdpField>& fields) {
@@ -372,6 +390,13 @@ void RecordWriter::close() {
     return;
   }
   const std::unique_ptr<Database> database = std::move(database_);
+  try {
+    Transaction transaction(database->connection, "IMMEDIATE");
+    database->insert_waiting();
+    transaction.commit();
+    ::unlink(database->waiting_file.c_str());
+  } catch (const SqliteError&) {  // they stay where they are
+  }
   try {
     // Moves the log into the file and removes it, so that the record is one file that can be copied
     // and read from a read-only medium. While somebody reads, or with no room for it, the log

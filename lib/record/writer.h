@@ -1,6 +1,7 @@
-// Writes one rank's record. One transaction per step: a process killed at any moment loses at most
-// the step under way. Readers never block the writer (SQLite's WAL), so no rank waits for a
-// watcher. One thread at a time; a process forked from the writer's gets an Error.
+// Writes one rank's record. One transaction per examined step, and the others wait for it where
+// they outlive the process (waiting_steps.h): killed at any moment, it loses at most the step under
+// way. Readers never block the writer (SQLite's WAL), so no rank waits for a watcher. One thread at
+// a time; a process forked from the writer's gets an Error.
 #pragma once
 
 #include <filesystem>
@@ -41,6 +42,7 @@ class RecordWriter {
 std::filesystem::path record_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path progress_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path calls_file(const std::filesystem::path& folder, int rank);
+std::filesystem::path steps_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path stack_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path native_stack_file(const std::filesystem::path& folder, int rank);
 

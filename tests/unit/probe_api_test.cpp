@@ -54,10 +54,14 @@ class ProbeApi : public testing::Test {
 TEST_F(ProbeApi, WritesAStepWithWhatWasObservedInIt) {
   ddpd_record* record = open();
   observe(record, Stage::kGradient, DDPD_DIGEST | DDPD_SAMPLE);
+  constexpr int kKnown = DDPD_REACHED_KNOWN | DDPD_IN_OUTPUT_KNOWN;
+  const std::int32_t usages[] = {
+      0, DDPD_USED | kKnown | DDPD_REACHED | DDPD_IN_OUTPUT | DDPD_IN_OPTIMIZER, 2, 2,
+      1, DDPD_IN_OUTPUT_KNOWN | DDPD_FROZEN | DDPD_REPLACED | DDPD_ASSIGNED,     0, 0};
+  ASSERT_EQ(ddpd_usages(record, 2, usages), 0);
   ASSERT_EQ(
       ddpd_step(record,
                 R"({"step":1,"loss":"nan","backwards":2,"optimizer":1,"scale":8.0,"trace":"F0+ B0+",
-      "usages":[[0,1,1,1,0,2,2,0,1,0],[1,0,null,0,1,0,0,1,0,1]],
       "calls":[{"op":"barrier","reduce":"","dtype":"","numel":0,"group":"","moment":"outside","target":"","file":"t.py","line":3,"count":2}]})"),
       0)
       << ddpd_error();

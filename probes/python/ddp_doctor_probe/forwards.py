@@ -42,6 +42,7 @@ class Forwards:
         self.look_at_graph = GRAPH_STEPS
         self.hooks = []  # on the forwards of all modules, while they are watched
         self.newcomers = False  # an optimizer has got other parameters
+        self.by_wrappers = (-1, False)  # how many wrappers there were, and what that meant: _goes_by_wrappers
         self.unusual = False  # forwards went around wrappers, or backwards twice through one of them
 
     # ---- which forwards are watched
@@ -83,10 +84,15 @@ class Forwards:
     def _goes_by_wrappers(self):
         """There are wrappers, with DistributedDataParallel's own forward, and nothing is compiled: hooks that come and go would make
         torch.compile begin anew."""
+        if self.by_wrappers[0] != len(self.wrapper_of):
+            self.by_wrappers = (len(self.wrapper_of), self._have_own_forward())
+        return self.by_wrappers[1] and not compiles
+
+    def _have_own_forward(self):
         base = self.torch.nn.parallel.DistributedDataParallel
         kinds = {type(wrapper) for wrapper in self.wrapper_of}
         overridden = any("forward" in vars(ancestor) for kind in kinds for ancestor in kind.__mro__[:kind.__mro__.index(base)])
-        return bool(kinds) and not overridden and not compiles
+        return bool(kinds) and not overridden
 
     def forward_unseen(self, made):
         """Gradients came to a wrapper that had no forward since the last backward."""

@@ -8,6 +8,8 @@ import signal
 LOCAL, GRADIENT, WEIGHT, BUFFER, REDUCED, COLLECTIVE, WEIGHT_BEFORE, ACCUMULATED, BEFORE_BACKWARD = range(9)
 # What to take from a tensor: probe_api.h.
 DIGEST, SAMPLE, KEEP, KEEP_LAST, KEEP_WANTED = 1, 2, 4, 8, 16
+# What became of a parameter: probe_api.h.
+USED, REACHED_KNOWN, REACHED, IN_OUTPUT_KNOWN, IN_OUTPUT, FROZEN, REPLACED, IN_OPTIMIZER, ASSIGNED = (1 << bit for bit in range(9))
 # Phases of progress.h.
 STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED = range(9)
 PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished")
@@ -33,6 +35,7 @@ def _load():
         ("ddpd_tensors", number, [handle, text]),
         ("ddpd_observe", number, [handle, number, number, long, array, array]),
         ("ddpd_observe_view", number, [handle, number, number, ctypes.c_int32, handle, text, number, array, array]),
+        ("ddpd_usages", number, [handle, long, array]),
         ("ddpd_forget", None, [handle]),
         ("ddpd_swap", None, [handle]),
         ("ddpd_step", number, [handle, text]),
@@ -121,6 +124,11 @@ class Record:
                 (ctypes.c_int64 * count)(*sizes), (ctypes.c_int64 * count)(*strides),
             )
         )
+
+    def usages(self, numbers):
+        """An array of int32, four for each parameter."""
+        address, count = numbers.buffer_info()
+        self._check(self._library.ddpd_usages(self._handle, count // 4, address))
 
     def forget(self):
         self._library.ddpd_forget(self._handle)

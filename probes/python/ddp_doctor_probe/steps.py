@@ -90,10 +90,10 @@ class Steps:
     def _follow(self, known, optimizer):
         """The parameters and hyper-parameters that it holds now."""
         session, subject = self.session, f"optimizer {known.number}"
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        identities = tuple(map(id, held))
+        identities = [id(p) for group in optimizer.param_groups for p in group["params"]]
         if identities != known.parameters:
             known.parameters = identities
+            held = [p for group in optimizer.param_groups for p in group["params"]]
             session.forwards.newcomers = True
             session.tensors.add_parameters(held, anonymous=True)
             session.tensors.hook_trainable()
@@ -102,8 +102,10 @@ class Steps:
                 other.covered = None
             session.fact(subject, "tensors", [e.id for e in known.entries])
             session.fact(subject, "unknown", len(held) - len(known.entries))
+        if not session.recording and known.groups is not None:
+            return
         groups = [
-            {key: _plain(value) for key, value in group.items() if key != "params" and _plain(value) is not None}
+            {key: plain for key, value in group.items() if key != "params" and (plain := _plain(value)) is not None}
             for group in optimizer.param_groups
         ]
         if groups != known.groups:
@@ -156,7 +158,7 @@ class Steps:
             duration_ns=max(0, now - self.began - probe_ns),
         )
         if row["examined"]:
-            self._look_after(known, covered, row)
+            self._look_after(known, covered)
         row["probe_ns"] = probe_ns + time.perf_counter_ns() - now
         session.record.step(row)
         self.last_row = row
@@ -184,10 +186,10 @@ class Steps:
             row["loss"] = _number(sum(history.losses) / len(history.losses))
         return row
 
-    def _look_after(self, known, covered, row):
+    def _look_after(self, known, covered):
         session = self.session
-        row["usages"] = usage.rows(session, known, covered)
-        unused = [r[0] for r in row["usages"] if not r[1]]
+        usages, unused = usage.of(session, known, covered)
+        session.record.usages(usages)
         if unused != self.unused_before:
             if self.unused_before is not None:
                 session.forwards.look_at_graph = GRAPH_STEPS
@@ -216,8 +218,6 @@ class Steps:
     def _close(self, known, covered):
         session = self.session
         session.history.token(f"S{known.number}")
-        for entry in covered:
-            entry.arrivals_at_step = entry.arrivals
         known.begin = session.history.now()
         session.history.step_ended(self.optimizers)
         session.forwards.step_ended()
@@ -225,6 +225,9 @@ class Steps:
         session.collectives.step_ended()
         self.scale = None
         session.next_step()
+        if session.recording or len(self.optimizers) > 1:
+            for entry in covered:
+                entry.arrivals_at_step = entry.arrivals
 
     def _covered(self, known):
         """The optimizer's parameters, and those beside them (in its wrappers) that no optimizer holds."""
