@@ -188,7 +188,7 @@ TensorDigest PackedRow::digest(std::size_t position) const {
   std::memcpy(seen.bits.data(), bytes.data() + kBits * position, kBits);
   seen.l2_norm = get<double>(bytes, 16 * n + 8 * position);
   seen.max_abs = get<double>(bytes, 24 * n + 8 * position);
-  if (bytes.size() > 32 * n) seen.nonfinite = get<std::int64_t>(bytes, 32 * n + 8 * position);
+  if (has_nonfinite()) seen.nonfinite = get<std::int64_t>(bytes, 32 * n + 8 * position);
   seen.numel = (*list)[position].numel;
   return seen;
 }

@@ -38,6 +38,8 @@ class PackedRow {
   // There are as many bytes as its tensors need; only then may the others be called.
   bool fits() const;
 
+  bool has_nonfinite() const { return bytes.size() > 32 * size(); }  // of a row of digests
+
   // Of the tensor at `position` of the list, in a row of that kind.
   TensorDigest digest(std::size_t position) const;
   SampledValues sample(std::size_t position) const;

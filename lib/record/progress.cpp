@@ -10,7 +10,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::array<char, 8> kProgressMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '3'};
+constexpr std::array<char, 8> kProgressMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '4'};
 
 }  // namespace
 
@@ -26,7 +26,9 @@ struct ProgressMap {
   std::uint32_t unused;
   std::int64_t step;
   std::int64_t changed_ns;
-  std::int64_t wanted_step;  // the watcher's only
+  std::int64_t wanted_step;  // the watcher's only, as are these:
+  std::int64_t compared;     // the step so far + 1; 0: there is no watcher
+  std::int64_t differing;    // the first step at which replicas differ + 1; 0: none
   std::array<PublishedState, 2> published;
   std::int64_t publications;
 };
@@ -57,7 +59,7 @@ const char* name_of(Phase phase) {
 
 ProgressWriter::ProgressWriter(const std::filesystem::path& file)
     : file_(file, sizeof(ProgressMap)),
-      map_(new (file_.data()) ProgressMap{kProgressMagic, 0, 0, 0, 0, 0, {}, 0}) {}
+      map_(new (file_.data()) ProgressMap{kProgressMagic, 0, 0, 0, 0, 0, 0, 0, {}, 0}) {}
 
 void ProgressWriter::enter(Phase phase, std::int64_t step) noexcept {
   using std::chrono::steady_clock;  // CLOCK_MONOTONIC, which Linux reads without a system call
@@ -68,6 +70,14 @@ void ProgressWriter::enter(Phase phase, std::int64_t step) noexcept {
 }
 
 std::int64_t ProgressWriter::wanted_step() const noexcept { return load(map_->wanted_step); }
+
+Watched ProgressWriter::watched() const noexcept {
+  const std::int64_t compared = load(map_->compared);
+  const std::int64_t differing = load(map_->differing);
+  Watched watched{compared > 0, compared - 1, {}};
+  if (differing > 0) watched.differs_at = differing - 1;
+  return watched;
+}
 
 void ProgressWriter::publish_state(std::int64_t step, std::uint64_t digest) noexcept {
   PublishedState& state = map_->published[static_cast<std::size_t>(map_->publications++ % 2)];
@@ -96,6 +106,12 @@ std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
     if (state.after_steps == step + 1) return state.digest;
   }
   return {};
+}
+
+bool tell_watched(const std::filesystem::path& file, const Watched& watched) noexcept {
+  const std::array<std::int64_t, 2> words = {watched.until + 1,
+                                             watched.differs_at.value_or(-1) + 1};
+  return write_bytes(file, words.data(), sizeof words, offsetof(ProgressMap, compared));
 }
 
 bool ask_for_values(const std::filesystem::path& file, std::int64_t step) noexcept {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "lib/record/mapped_file.h"
+#include "lib/record/thinning.h"
 
 namespace ddp_doctor {
 
@@ -43,6 +44,8 @@ class ProgressWriter {
   void enter(Phase phase, std::int64_t step) noexcept;
   // The step of which the watcher would like to have values; 0: none (values_request.h).
   std::int64_t wanted_step() const noexcept;
+  // How far the watcher has compared the replicas.
+  Watched watched() const noexcept;
   // Lets peers compare their state after `step` with this rank's. The last two are there: whoever
   // publishes waits for its peers, or does without them.
   void publish_state(std::int64_t step, std::uint64_t digest) noexcept;
@@ -61,6 +64,8 @@ Progress read_progress(const std::filesystem::path& file) noexcept;
 std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
                                              std::int64_t step) noexcept;
 
+// Tells the rank how far its replicas have been compared, and where they differ.
+bool tell_watched(const std::filesystem::path& file, const Watched& watched) noexcept;
 // Asks the rank for values of `step`. False if there is no such map. The rank is not made to wait.
 bool ask_for_values(const std::filesystem::path& file, std::int64_t step) noexcept;
 

@@ -115,7 +115,7 @@ void RankWriter::write_step(StepRecord step) {
   for (auto& [key, values] : pending_.values) step.values.push_back(std::move(values));
   if (!pending_.usages.empty()) step.usages = std::move(pending_.usages);
   pending_.clear();  // also if it cannot be written
-  writer_.write_step(step);
+  writer_.write_step(step, progress_.watched());
 }
 
 void RankWriter::write_event(const Event& event) {

@@ -352,6 +352,19 @@ std::optional<Root> RecordReader::root(std::int64_t step, Slot slot) const {
   });
 }
 
+std::map<std::int64_t, Root> RecordReader::roots(Slot slot, std::int64_t first,
+                                                 std::int64_t last) const {
+  return database_->guarded([&] {
+    std::map<std::int64_t, Root> roots;
+    Statement row(database_->connection,
+                  "SELECT step, root FROM seen WHERE what = ? AND stage = ? AND step BETWEEN ? "
+                  "AND ?");
+    row.bind_all(static_cast<int>(slot.what), static_cast<int>(slot.stage), first, last);
+    while (row.next()) roots[row.integer(0)] = root_of(row.blob(1));
+    return roots;
+  });
+}
+
 std::int64_t RecordReader::last_examined_step() const {
   return database_->guarded([&] {
     Statement row(database_->connection, "SELECT MAX(step) FROM step WHERE examined = 1");

@@ -46,6 +46,8 @@ class RecordReader {
   // What was seen there, or only its root; nothing if nothing was.
   std::optional<PackedRow> seen(std::int64_t step, Slot slot) const;
   std::optional<Root> root(std::int64_t step, Slot slot) const;
+  // Of all steps in between, by step.
+  std::map<std::int64_t, Root> roots(Slot slot, std::int64_t first, std::int64_t last) const;
 
   // The last step whose tensors were looked at, and the digests of its weights by name: enough to
   // see whether replicas differ while they still train.

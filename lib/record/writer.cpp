@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <map>
 #include <system_error>
+#include <unordered_map>
 
 #include "lib/error.h"
 #include "lib/record/packed.h"
@@ -164,15 +165,19 @@ constexpr std::int64_t kRememberedExaminations = 3;  // of several optimizers, s
 
 // The statements are prepared once: a step of a large model runs some of them thousands of times.
 struct RecordWriter::Database {
-  Database(const fs::path& folder, const RecordHeader& header)
+  Database(const fs::path& folder, const RecordHeader& header, std::int64_t most_bytes)
       : file(record_file(folder, header.rank)),
         connection(open_new(folder, file, header)),
         waiting_file(steps_file(folder, header.rank)),
-        waiting(waiting_file) {}
+        waiting(waiting_file),
+        thinning(most_bytes) {}
 
   void prepare();
   void insert(const StepRecord& step, const std::vector<PackedRow>& rows);
   void insert_waiting();
+  void thin(const StepRecord& step, const std::vector<PackedRow>& rows, const Watched& watched);
+  void forget(std::int64_t step);
+  bool is_unusual(const std::vector<PackedRow>& rows);
 
   // Runs `work` as one transaction.
   template <class Work>
@@ -185,6 +190,7 @@ struct RecordWriter::Database {
       // What is remembered of it may have been rolled back.
       lists.clear();
       contents.clear();
+      contents_of.clear();
       fail(file, error);
     }
   }
@@ -198,7 +204,7 @@ struct RecordWriter::Database {
   WaitingSteps waiting;
   pid_t owner = ::getpid();
   std::optional<Statement> tensor, step, tensor_list, content, seen, collective, kept_values,
-      ddp_field, event, site, fact;
+      ddp_field, event, site, fact, unexamined, unseen, no_content, forgotten;
 
   // What the record has already, of the latest steps: a gradient that nobody changed after its
   // reduction, or what was used of the model, is stored once.
@@ -210,6 +216,12 @@ struct RecordWriter::Database {
   std::map<std::pair<Seen, Root>, Content> contents;
   std::int64_t last_list = 0;
   std::int64_t examinations = 0;
+
+  // What has to go with a step that is forgotten: what no other step has.
+  Thinning thinning;
+  std::unordered_map<std::int64_t, std::vector<std::int64_t>> contents_of;  // by step
+  std::unordered_map<std::int64_t, int> users_of;                           // by content
+  std::optional<Root> last_usages;
 };
 
 void RecordWriter::Database::prepare() {
@@ -238,6 +250,10 @@ void RecordWriter::Database::prepare() {
                       "SET value = excluded.value, is_integer = excluded.is_integer");
     event.emplace(connection,
                   "INSERT INTO event (step, time_ns, kind, phase, text) VALUES (?, ?, ?, ?, ?)");
+    unexamined.emplace(connection, "UPDATE step SET examined = 0 WHERE step = ?");
+    unseen.emplace(connection, "DELETE FROM seen WHERE step = ?");
+    no_content.emplace(connection, "DELETE FROM content WHERE id = ?");
+    forgotten.emplace(connection, "INSERT OR REPLACE INTO detail VALUES ('thinned', ?)");
   } catch (const SqliteError& error) {
     fail(file, error);
   }
@@ -275,8 +291,11 @@ void RecordWriter::Database::insert(const StepRecord& s, const std::vector<Packe
     return known.second.examination + kRememberedExaminations < examinations;
   });
   for (const PackedRow& row : rows) {
+    const std::int64_t id = id_of(row);
     seen->run(s.step, static_cast<int>(row.slot.what), static_cast<int>(row.slot.stage),
-              id_of(*row.list), row.root, id_of(row));
+              id_of(*row.list), row.root, id);
+    contents_of[s.step].push_back(id);
+    ++users_of[id];
   }
   int position = 0;
   for (const Collective& c : s.calls) {
@@ -286,6 +305,44 @@ void RecordWriter::Database::insert(const StepRecord& s, const std::vector<Packe
   for (const KeptValues& v : s.values) {
     kept_values->run(s.step, v.tensor, static_cast<int>(v.stage), v.bytes);
   }
+}
+
+// Something is not finite, or other parameters were used than in the step examined before.
+bool RecordWriter::Database::is_unusual(const std::vector<PackedRow>& rows) {
+  bool unusual = false;
+  for (const PackedRow& row : rows) {
+    if (row.slot.what == Seen::kDigests) unusual = unusual || row.has_nonfinite();
+    if (row.slot.what != Seen::kUsages) continue;
+    unusual = unusual || (last_usages && *last_usages != row.root);
+    last_usages = row.root;
+  }
+  return unusual;
+}
+
+void RecordWriter::Database::thin(const StepRecord& s, const std::vector<PackedRow>& rows,
+                                  const Watched& watched) {
+  if (rows.empty() || s.step < 1) return;
+  std::int64_t bytes = 0;
+  for (const PackedRow& row : rows) bytes += static_cast<std::int64_t>(row.bytes.size());
+  thinning.add(s.step, bytes, is_unusual(rows));
+  const std::int64_t before = thinning.forgotten();
+  while (const auto old = thinning.next(watched)) forget(*old);
+  if (thinning.forgotten() > before) forgotten->run(std::to_string(thinning.forgotten()));
+}
+
+void RecordWriter::Database::forget(std::int64_t old) {
+  const auto known = contents_of.find(old);
+  if (known == contents_of.end()) return;  // of before a transaction that failed
+  unexamined->run(old);
+  unseen->run(old);
+  for (const std::int64_t id : known->second) {
+    const auto users = users_of.find(id);
+    if (--users->second > 0) continue;
+    no_content->run(id);
+    users_of.erase(users);
+    std::erase_if(contents, [&](const auto& content_of) { return content_of.second.id == id; });
+  }
+  contents_of.erase(known);
 }
 
 void RecordWriter::Database::insert_waiting() {
@@ -305,8 +362,9 @@ std::string json_of(const std::vector<std::int64_t>& sizes) {
 
 }  // namespace
 
-RecordWriter::RecordWriter(const fs::path& folder, const RecordHeader& header)
-    : database_(std::make_unique<Database>(folder, header)) {
+RecordWriter::RecordWriter(const fs::path& folder, const RecordHeader& header,
+                           std::int64_t most_bytes)
+    : database_(std::make_unique<Database>(folder, header, most_bytes)) {
   database_->prepare();
 }
 
@@ -339,7 +397,7 @@ void RecordWriter::write_tensors(const std::vector<TensorInfo>& tensors) {
   });
 }
 
-void RecordWriter::write_step(const StepRecord& step) {
+void RecordWriter::write_step(const StepRecord& step, const Watched& watched) {
   Database& database = open();
   if (database.waiting.add(step)) return;
   std::vector<PackedRow> rows;
@@ -351,6 +409,7 @@ void RecordWriter::write_step(const StepRecord& step) {
   database.transact([&] {
     database.insert_waiting();
     database.insert(step, rows);
+    database.thin(step, rows, watched);
   });
   database.waiting.clear();
 }

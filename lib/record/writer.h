@@ -8,14 +8,17 @@
 #include <memory>
 
 #include "lib/record/record.h"
+#include "lib/record/thinning.h"
 
 namespace ddp_doctor {
 
 class RecordWriter {
  public:
   // Creates `folder` (mode 0700) where needed and rank-NNNNN.sqlite in it. Throws Error when the
-  // folder cannot be written, the disk is full, or the file exists already.
-  RecordWriter(const std::filesystem::path& folder, const RecordHeader& header);
+  // folder cannot be written, the disk is full, or the file exists already. `most_bytes` of what is
+  // seen of tensors: beyond that, old healthy steps become steps that were not examined.
+  RecordWriter(const std::filesystem::path& folder, const RecordHeader& header,
+               std::int64_t most_bytes = Thinning::kMostBytes);
   ~RecordWriter();
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;
@@ -23,7 +26,7 @@ class RecordWriter {
   // Each of these is one transaction, throws Error if it could not be stored, and leaves the record
   // as it was before the call in that case.
   void write_tensors(const std::vector<TensorInfo>& tensors);  // replaces those of the same id
-  void write_step(const StepRecord& step);
+  void write_step(const StepRecord& step, const Watched& watched = {});
   void write_ddp_fields(
       const std::vector<DdpField>& fields);  // replaces fields of the same moment, key and wrapper
   void write_event(const Event& event);

@@ -42,6 +42,24 @@ std::optional<double> slowest_ms(const TimelineStep& step) {
   return slowest;
 }
 
+// Of old healthy steps, so that the record does not grow without bound; on the rank that lost most.
+std::string thinning_of(const Timeline& timeline) {
+  std::int64_t most = 0;
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    const auto found = record->header.details.find("thinned");
+    if (found != record->header.details.end())
+      most = std::max<std::int64_t>(most, std::atoll(found->second.c_str()));
+  }
+  if (most == 0) return {};
+  return fmt::format(
+      "{} more steps were examined and healthy; their values are not in the records any more, "
+      "which "
+      "would grow too large",
+      most);
+}
+
 // What was looked at and what was not; nothing where it was every step.
 std::string sampling_of(const Timeline& timeline) {
   const auto setting = [&](const char* key) {
@@ -243,6 +261,8 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.mean_check = timeline.mean_check;
   if (auto sampling = sampling_of(timeline); !sampling.empty())
     report.notes.push_back(std::move(sampling));
+  if (auto thinning = thinning_of(timeline); !thinning.empty())
+    report.notes.push_back(std::move(thinning));
   for (int rank : all_ranks(timeline)) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;

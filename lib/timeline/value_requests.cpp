@@ -76,7 +76,9 @@ void ValueRequests::look_now() {
   if (readers.size() < 2) return;
   std::int64_t step = std::numeric_limits<std::int64_t>::max();
   for (const auto& reader : readers) step = std::min(step, reader.last_examined_step());
-  if (step < 1 || step < not_before_) return;
+  if (step < 1) return;
+  compare(readers, step);
+  if (step < not_before_) return;
   if (asked_step_ > 0 && step < asked_step_) return;  // they are on their way
 
   const auto names = differing(readers, asked_step_ > 0 ? asked_step_ : step);
@@ -92,6 +94,20 @@ void ValueRequests::look_now() {
   }
   if (asked_step_ > 0) lead_ = std::min(4 * lead_, kMostLead);
   ask(static_cast<int>(readers.size()), names);
+}
+
+void ValueRequests::compare(const std::vector<RecordReader>& readers, std::int64_t until) {
+  const Slot weights{Seen::kDigests, Stage::kWeight};
+  std::map<std::int64_t, Root> expected;
+  for (const auto& reader : readers) {
+    for (const auto& [step, root] : reader.roots(weights, watched_.until + 1, until)) {
+      const bool same = expected.try_emplace(step, root).first->second == root;
+      if (!same && step < watched_.differs_at.value_or(until + 1)) watched_.differs_at = step;
+    }
+  }
+  watched_.until = until;
+  for (std::size_t rank = 0; rank < readers.size(); ++rank)
+    tell_watched(progress_file(folder_, static_cast<int>(rank)), watched_);
 }
 
 void ValueRequests::ask(int world_size, const std::vector<std::string>& names) {

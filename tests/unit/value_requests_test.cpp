@@ -71,6 +71,20 @@ TEST_F(ValueRequestsTest, AskForNothingWhileReplicasAgree) {
   EXPECT_EQ(first_progress_.wanted_step(), 0);
 }
 
+TEST_F(ValueRequestsTest, TellTheRanksHowFarTheyWereCompared) {
+  for (int number = 1; number <= 3; ++number) step(number, false);
+  requests_.look();
+  EXPECT_TRUE(second_progress_.watched().by_somebody);
+  EXPECT_EQ(second_progress_.watched().until, 3);
+  EXPECT_FALSE(second_progress_.watched().differs_at);
+  step(4, false);
+  step(5, true);
+  step(6, true);
+  look();
+  EXPECT_EQ(first_progress_.watched().until, 6);
+  EXPECT_EQ(first_progress_.watched().differs_at, 5);
+}
+
 TEST_F(ValueRequestsTest, NameAStepAheadAndTheParametersThatDiffer) {
   step(1, true);
   requests_.look();

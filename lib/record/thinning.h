@@ -1,0 +1,58 @@
+// Which examined steps a record may forget, so that it does not grow without bound: of those that
+// were healthy, ever fewer the longer ago they were. A value; the record's writer does the
+// deleting.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+namespace ddp_doctor {
+
+// What is known of the other ranks, by whoever compares the replicas while they train
+// (value_requests.h). Where nobody does, every step passes for healthy.
+struct Watched {
+  bool by_somebody = false;
+  std::int64_t until = 0;                  // so far the replicas have been compared
+  std::optional<std::int64_t> differs_at;  // the first step at which they differ
+};
+
+class Thinning {
+ public:
+  static constexpr std::int64_t kMostBytes = std::int64_t{600} << 20;
+  static constexpr std::size_t kFirst = 32;     // examined steps that are kept in any case,
+  static constexpr std::size_t kLatest = 64;    // and at the other end;
+  static constexpr std::size_t kFinding = 64;   // from where replicas differ, too,
+  static constexpr std::size_t kUnusual = 256;  // and this many where something else was unusual
+
+  explicit Thinning(std::int64_t most_bytes = kMostBytes) : most_bytes_(most_bytes) {}
+
+  // An examined step that takes `bytes`, in the order of steps.
+  void add(std::int64_t step, std::int64_t bytes, bool unusual);
+  // A step to forget now, or nothing: there is room, or none may go. Ask until nothing comes.
+  std::optional<std::int64_t> next(const Watched& watched);
+
+  std::int64_t forgotten() const { return forgotten_; }
+
+ private:
+  struct Examined {
+    std::int64_t ordinal;
+    std::int64_t step;
+    std::int64_t bytes;
+    bool unusual;
+  };
+  bool may_go(const Examined& examined) const;
+
+  std::int64_t most_bytes_;
+  std::int64_t bytes_ = 0;
+  std::int64_t count_ = 0;
+  std::size_t unusual_ = 0;
+  std::int64_t forgotten_ = 0;
+  std::int64_t stride_ = 2;  // of the steps that cursor_ has passed, every stride_-th is left
+  std::size_t cursor_ = 0;
+  std::optional<std::int64_t> finding_;  // ordinal of the first step at which replicas differ
+  std::deque<Examined> steps_;           // beyond the first ones
+};
+
+}  // namespace ddp_doctor
