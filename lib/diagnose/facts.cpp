@@ -39,7 +39,7 @@ namespace {
 // Nobody's optimizer holds it: what its gradient is on a rank is of no consequence.
 bool is_left_alone(const TimelineStep& step, int id) {
   bool seen = false;
-  for (int rank = 0; rank < static_cast<int>(step.ranks.size()); ++rank) {
+  for (int rank : step.distinct_users()) {
     const auto usage = step.usage(rank, id);
     if (!usage) continue;
     if (usage->in_optimizer) return false;
@@ -118,7 +118,7 @@ std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int ran
 
 std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep& step) {
   std::set<int> common = unused(timeline, step, 0);
-  for (int rank = 1; rank < timeline.run.world_size; ++rank) {
+  for (int rank : step.distinct_users()) {
     const auto here = unused(timeline, step, rank);
     std::erase_if(common, [&](int id) { return !here.contains(id); });
   }

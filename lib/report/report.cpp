@@ -111,8 +111,16 @@ StepRow row_of(const Timeline& timeline, const TimelineStep& step) {
   }
   for (int rank : all_ranks(timeline)) {
     const auto* record = step.ranks[static_cast<std::size_t>(rank)];
-    row.gradient_norm.push_back(gradient_norm(timeline, step, rank));
     row.loss.push_back(record == nullptr ? std::nullopt : record->loss);
+    const int same_gradients = step.like(rank, {Seen::kDigests, Stage::kGradient});
+    row.gradient_norm.push_back(same_gradients < rank
+                                    ? row.gradient_norm[static_cast<std::size_t>(same_gradients)]
+                                    : gradient_norm(timeline, step, rank));
+    const int same_usage = step.like(rank, {Seen::kUsages, Stage{}});
+    if (same_usage < rank) {
+      row.unused.push_back(row.unused[static_cast<std::size_t>(same_usage)]);
+      continue;
+    }
     auto& indices = row.unused.emplace_back();
     for (int id : unused(timeline, step, rank)) {
       indices.push_back(timeline.tensors[static_cast<std::size_t>(id)].ddp_index.value_or(id));

@@ -48,6 +48,11 @@ std::uint32_t SeenSteps::group_of(StepDetails::Groups& groups,
   return is_new ? static_cast<std::uint32_t>(next) : 0;
 }
 
+bool SeenSteps::number_alike() const {
+  return std::all_of(numbering_.begin(), numbering_.end(),
+                     [](const auto& of_rank) { return of_rank.second == 0; });
+}
+
 StepDetails* SeenSteps::add(const std::vector<const StepRecord*>& by_rank) {
   const bool any = std::any_of(by_rank.begin(), by_rank.end(), [](const StepRecord* step) {
     return step != nullptr && !step->roots.empty();

@@ -33,6 +33,8 @@ class SeenSteps {
   StepDetails* add(const std::vector<const StepRecord*>& by_rank);
   // The same, from rows at hand.
   StepDetails* add(const std::vector<std::vector<PackedRow>>& by_rank);
+  // All ranks number their tensors alike, so that equal roots are all there is to equality.
+  bool number_alike() const;
 
  private:
   friend class StepDetails;

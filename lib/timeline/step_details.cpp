@@ -19,6 +19,17 @@ bool StepDetails::same_everywhere(Slot slot) const {
                      [](std::uint32_t group) { return group == 1; });
 }
 
+bool StepDetails::different_everywhere(Slot slot) const {
+  const auto* all = groups(slot);
+  return all != nullptr && all->readers.size() == all->of_rank.size() && owner_.number_alike();
+}
+
+int StepDetails::like(int rank, Slot slot) const {
+  const auto* all = groups(slot);
+  const auto group = all == nullptr ? 0 : all->of_rank[static_cast<std::size_t>(rank)];
+  return group == 0 ? rank : all->readers[group - 1];
+}
+
 std::optional<StepDetails::Place> StepDetails::find(int rank, int tensor, Slot slot) const {
   const auto* all = groups(slot);
   if (all == nullptr) return {};

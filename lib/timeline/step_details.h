@@ -26,6 +26,10 @@ class StepDetails {
   bool any(Slot slot) const { return groups(slot) != nullptr; }
   // Every rank has it, and all saw the same, of the same tensors.
   bool same_everywhere(Slot slot) const;
+  // Every rank has it, and no two saw the same, although they number their tensors alike.
+  bool different_everywhere(Slot slot) const;
+  // The lowest rank that saw the same; `rank` itself where it has nothing there.
+  int like(int rank, Slot slot) const;
 
  private:
   friend class SeenSteps;

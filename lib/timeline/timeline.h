@@ -45,8 +45,15 @@ class TimelineStep {
   std::vector<std::vector<int>> groups(int tensor, Stage stage) const;
   // Every rank saw the same tensors at that stage, with the same bits. Costs no look at a tensor.
   bool same_everywhere(Stage stage) const;
+  // No two ranks saw the same there.
+  bool different_everywhere(Stage stage) const;
   // Every rank used its parameters alike.
   bool used_alike() const;
+  // The lowest of each group of ranks that used their parameters alike: asked about usage, the
+  // others would answer the same.
+  std::vector<int> distinct_users() const;
+  // The lowest rank that saw the same there as `rank`.
+  int like(int rank, Slot slot) const;
 
   std::shared_ptr<StepDetails> details;  // null where no rank looked at its tensors
 

@@ -41,6 +41,22 @@ bool TimelineStep::same_everywhere(Stage stage) const {
   return complete() && details != nullptr && details->same_everywhere({Seen::kDigests, stage});
 }
 
+bool TimelineStep::different_everywhere(Stage stage) const {
+  return complete() && details != nullptr && details->different_everywhere({Seen::kDigests, stage});
+}
+
+std::vector<int> TimelineStep::distinct_users() const {
+  std::vector<int> users;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    if (like(rank, {Seen::kUsages, Stage{}}) == rank) users.push_back(rank);
+  }
+  return users;
+}
+
+int TimelineStep::like(int rank, Slot slot) const {
+  return details == nullptr ? rank : details->like(rank, slot);
+}
+
 bool TimelineStep::used_alike() const {
   return complete() && details != nullptr && details->same_everywhere({Seen::kUsages, Stage{}});
 }

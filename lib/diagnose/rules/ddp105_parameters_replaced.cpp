@@ -17,7 +17,7 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
   std::set<int> replaced;
   bool harm = false;
   for (const auto* step : steps) {
-    for (int rank : all_ranks(timeline)) {
+    for (int rank : step->distinct_users()) {
       for (int id : timeline.trainable()) {
         const auto usage = step->usage(rank, id);
         if (!usage || !usage->replaced) continue;

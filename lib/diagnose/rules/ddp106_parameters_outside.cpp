@@ -25,7 +25,7 @@ bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
 bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
   if (tensor.ddp_index || is_ignored(timeline, tensor)) return false;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : step.distinct_users()) {
     const auto usage = step.usage(rank, id);
     if (usage && usage->used && usage->in_optimizer && !usage->replaced) return true;
   }

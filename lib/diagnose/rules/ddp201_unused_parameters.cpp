@@ -26,12 +26,12 @@ constexpr char kListed[] = "in the list of the reducer's error";
 constexpr char kNotInLoss[] = "called, but its output is not in the loss";
 
 // Why one parameter got no gradient, in the words of somebody who looks for the line to change.
-const char* reason_for(const Timeline& timeline, const TimelineStep& step, int tensor) {
+const char* reason_for(const TimelineStep& step, int tensor) {
   bool reached = false;
   bool unknown = false;  // whether the module that ran read it
   bool in_output = false;
   bool seen = false;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : step.distinct_users()) {
     const auto usage = step.usage(rank, tensor);
     if (!usage) continue;
     seen = true;
@@ -108,6 +108,7 @@ Unused find_unused(const Timeline& timeline, const std::vector<const TimelineSte
   Unused never{unused_on_every_rank(timeline, *steps.front()), steps.front()->number, steps.size(),
                steps.front()};
   for (const auto* step : steps) {
+    if (never.tensors.empty()) break;
     const auto here = unused_on_every_rank(timeline, *step);
     std::erase_if(never.tensors, [&](int id) { return !here.contains(id); });
   }
@@ -122,7 +123,7 @@ Unused find_unused(const Timeline& timeline, const std::vector<const TimelineSte
 void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
   std::map<std::string, std::vector<FindingParameter>> by_reason;
   for (int id : found.tensors) {
-    const char* reason = found.step != nullptr ? reason_for(timeline, *found.step, id) : kListed;
+    const char* reason = found.step != nullptr ? reason_for(*found.step, id) : kListed;
     by_reason[reason].push_back(parameter_of(timeline, id));
   }
   const std::string when =

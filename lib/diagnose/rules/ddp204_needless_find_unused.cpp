@@ -26,7 +26,7 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   for (const auto* step : steps) {
-    for (int rank : all_ranks(timeline)) {
+    for (int rank : step->distinct_users()) {
       if (!unused(timeline, *step, rank).empty()) return std::vector<Finding>{};
     }
   }

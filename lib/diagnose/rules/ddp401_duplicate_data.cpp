@@ -24,6 +24,7 @@ bool synchronized_in_backward(const TimelineStep& step) {
 // Ranks in groups of equal local gradients on all parameters that have one; nothing if too little
 // was seen, or all of it is zero.
 std::vector<std::vector<int>> twins(const Timeline& timeline, const TimelineStep& step) {
+  if (step.different_everywhere(Stage::kLocalGradient)) return {};
   const bool in_backward = synchronized_in_backward(step);
   std::map<std::vector<std::array<std::uint8_t, 16>>, std::vector<int>> by_gradients;
   for (int rank : all_ranks(timeline)) {
