@@ -291,25 +291,6 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
   return environment;
 }
 
-namespace {
-
-// "rank 1 was", "ranks 2, 3 were": those with neither a record nor an end.
-std::string ranks_elsewhere(const RunInfo& run, const std::vector<int>& recorded) {
-  if (recorded.empty()) return "";
-  std::vector<int> ranks;
-  for (int rank = 0; rank < run.world_size; ++rank) {
-    const bool ended = std::any_of(run.exits.begin(), run.exits.end(),
-                                   [&](const RankExit& exit) { return exit.rank == rank; });
-    if (!ended && std::find(recorded.begin(), recorded.end(), rank) == recorded.end())
-      ranks.push_back(rank);
-  }
-  if (ranks.empty()) return "";
-  return ranks.size() == 1 ? fmt::format("rank {} was", ranks.front())
-                           : fmt::format("ranks {} were", fmt::join(ranks, ", "));
-}
-
-}  // namespace
-
 void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
             const ProgramOptions& options) {
   const auto processes = process_notes(folder);
@@ -324,12 +305,6 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
   judge_unseen_ends(run, folder, launched);
   forgive_late_ends(run, folder);
   run.notes = launched.notes;
-  if (const auto elsewhere = ranks_elsewhere(run, recorded_ranks(folder)); !elsewhere.empty()) {
-    run.notes.push_back(fmt::format(
-        "{} not seen here; if they ran on other machines, `ddp-doctor report` merges the "
-        "folders (--out DIR) of all of them",
-        elsewhere));
-  }
   for (auto& note : notes_about(processes, recorded)) run.notes.push_back(std::move(note));
   if (recorded && launched.command && fell(*launched.command))
     run.notes.push_back(fmt::format("the command {}", how(*launched.command)));

@@ -19,7 +19,7 @@ constexpr Command kCommands[] = {
     {"check", "The gate: like run, but quiet, strict, and for machines to read", setup_check},
     {"bisect", "Find the commit, or the module, with which it began", setup_bisect},
     {"compare", "Run programs, or one under several strategies, side by side", setup_compare},
-    {"report", "Show recorded runs again", setup_report},
+    {"report", "Show recorded runs again, or merge reports", setup_report},
     {"explain", "Explain a rule, or an error text from standard input", setup_explain},
     {"rules", "List the rules", setup_rules},
     {"env", "Show what is installed and what is possible here", setup_env},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <sstream>
 
 #include "lib/diagnose/facts.h"
@@ -32,8 +33,12 @@ Logs logs_of(const Timeline& timeline) {
 }
 
 std::vector<int> members_of(const Timeline& timeline, const std::string& group) {
-  if (group.empty()) return all_ranks(timeline);
   std::vector<int> members;
+  if (group.empty()) {  // wherever they ran
+    members.resize(static_cast<std::size_t>(timeline.run.world_size));
+    std::iota(members.begin(), members.end(), 0);
+    return members;
+  }
   std::istringstream list(group);
   for (std::string rank; std::getline(list, rank, ',');) members.push_back(std::stoi(rank));
   return members;

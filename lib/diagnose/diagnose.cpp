@@ -1,7 +1,9 @@
 #include "lib/diagnose/diagnose.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "lib/diagnose/causes.h"
@@ -11,7 +13,17 @@
 namespace ddp_doctor {
 namespace {
 
+// What these would say of some of the ranks need not hold for all of them: they compare with the
+// mean over all, or say that something is needed nowhere.
+constexpr std::string_view kOfAllRanks[] = {"DDP107", "DDP108", "DDP113",
+                                            "DDP204", "DDP207", "DDP208"};
+
+constexpr char kNeedsAll[] = "it needs the records of all ranks together";
+
 Verdict ask(const Rule& rule, const Timeline& timeline) {
+  const bool of_all =
+      std::find(std::begin(kOfAllRanks), std::end(kOfAllRanks), rule.code) != std::end(kOfAllRanks);
+  if (of_all && !timeline.whole()) return Undecidable{kNeedsAll};
   try {
     return rule.check(timeline);
   } catch (const RecordError&) {
@@ -54,7 +66,8 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
     const bool apart = rule.scope == Scope::kWrapper && !parts.empty();
     Verdict verdict = apart ? ask_each(rule, parts) : ask(rule, timeline);
     if (const auto* undecidable = std::get_if<Undecidable>(&verdict)) {
-      diagnosis.not_checked.push_back({rule.code, undecidable->reason});
+      const bool alone = !timeline.whole() && timeline.ranks().size() < 2;
+      diagnosis.not_checked.push_back({rule.code, alone ? kNeedsAll : undecidable->reason});
       continue;
     }
     diagnosis.checked.emplace_back(rule.code);

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
+
+#include "lib/diagnose/rank_set.h"
 
 namespace ddp_doctor {
 namespace {
@@ -20,11 +21,7 @@ std::string join(const std::vector<std::string>& words) {
 
 }  // namespace
 
-std::vector<int> all_ranks(const Timeline& timeline) {
-  std::vector<int> ranks(static_cast<std::size_t>(timeline.run.world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
+std::vector<int> all_ranks(const Timeline& timeline) { return timeline.ranks(); }
 
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline) {
   std::vector<const TimelineStep*> steps;
@@ -50,6 +47,15 @@ bool is_left_alone(const TimelineStep& step, int id) {
 
 }  // namespace
 
+std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, Stage stage) {
+  std::vector<int> ids;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind != "parameter" || (step.number > 0 && !tensor.trainable)) continue;
+    if (stage == Stage::kWeight || !is_left_alone(step, tensor.id)) ids.push_back(tensor.id);
+  }
+  return ids;
+}
+
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage) {
   std::vector<int> ids;
   if (step.same_everywhere(stage)) return ids;
@@ -58,7 +64,7 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
     const auto groups = step.groups(id, stage);
     std::size_t seen = 0;
     for (const auto& group : groups) seen += group.size();
-    if (groups.size() > 1 || (seen > 0 && seen < step.ranks.size())) ids.push_back(id);
+    if (groups.size() > 1 || (seen > 0 && seen < step.expected())) ids.push_back(id);
   }
   return ids;
 }
@@ -67,7 +73,7 @@ std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step) {
   std::vector<int> ids;
   for (int id : timeline.trainable()) {
     const auto groups = step.groups(id, Stage::kGradient);
-    if (groups.size() == 1 && groups.front().size() == step.ranks.size()) ids.push_back(id);
+    if (groups.size() == 1 && groups.front().size() == step.expected()) ids.push_back(id);
   }
   return ids;
 }
@@ -78,7 +84,7 @@ std::optional<TensorDigest> local_gradient(const Timeline& timeline, const Timel
   if (auto seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
   // Neither a reducer nor a hand touched it: what the optimizer got is what the backward left.
   if (timeline.tensors[static_cast<std::size_t>(tensor)].ddp_index) return {};
-  const auto* record = step.ranks[static_cast<std::size_t>(rank)];
+  const auto* record = step.at(rank);
   const auto left = step.sample(rank, tensor, Stage::kLocalGradient);
   const auto got = step.sample(rank, tensor, Stage::kGradient);
   const bool changed = left && got && left->values != got->values;  // by what was not seen
@@ -99,7 +105,7 @@ bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, 
 
 std::vector<const Collective*> calls_before_step(const TimelineStep& step, int rank) {
   std::vector<const Collective*> calls;
-  const auto* record = step.ranks[static_cast<std::size_t>(rank)];
+  const auto* record = step.at(rank);
   if (record == nullptr) return calls;
   for (const auto& call : record->calls) {
     if (call.moment == "before-step" && call.op != "barrier") calls.push_back(&call);
@@ -117,7 +123,7 @@ std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int ran
 }
 
 std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep& step) {
-  std::set<int> common = unused(timeline, step, 0);
+  std::set<int> common = unused(timeline, step, step.first_rank());
   for (int rank : step.distinct_users()) {
     const auto here = unused(timeline, step, rank);
     std::erase_if(common, [&](int id) { return !here.contains(id); });
@@ -144,7 +150,8 @@ std::optional<Where> where(const Timeline& timeline, const std::string& what) {
 
 std::string model_of(const Timeline& timeline) {
   const Fact* name = timeline.wrapper
-                         ? timeline.fact(0, fmt::format("wrapper {}", *timeline.wrapper), "module")
+                         ? timeline.fact(timeline.first_rank(),
+                                         fmt::format("wrapper {}", *timeline.wrapper), "module")
                          : nullptr;
   return name == nullptr ? "model" : nlohmann::json::parse(name->value).get<std::string>();
 }
@@ -168,6 +175,8 @@ std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t
 }
 
 std::string ranks_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kMostOneByOne = 8;
+  if (ranks.size() > kMostOneByOne) return "ranks " + RankSet(ranks).text();
   std::vector<std::string> words;
   for (int rank : ranks) words.push_back(std::to_string(rank));
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(words);

@@ -15,6 +15,10 @@ std::vector<int> all_ranks(const Timeline& timeline);
 // Steps that every rank recorded and looked at, without step 0.
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline);
 
+// Ids of the parameters whose bits at `stage` are to be the same on every rank; before the first
+// step also of those that do not train.
+std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, Stage stage);
+
 // Ids of the trainable parameters whose bits at `stage` are not the same on every rank; one that
 // only some ranks have counts as different.
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage);
@@ -59,7 +63,7 @@ std::vector<FindingParameter> parameters_of(const Timeline& timeline, const Ids&
 
 // "orphan.weight (index 0) and orphan.bias (index 1)"; long lists are cut with the number left out.
 std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t most = 6);
-// "rank 1", "ranks 0 and 2"
+// "rank 1", "ranks 0 and 2"; of many, "ranks 0-63,70"
 std::string ranks_of(const std::vector<int>& ranks);
 // "1 gradient", "3 gradients"
 std::string count_of(std::size_t count, const std::string& thing);

@@ -49,7 +49,14 @@ std::string drift(const StepRow& row) {
 
 std::string synced(const StepRow& row) { return !row.synced ? "-" : *row.synced ? "yes" : "no"; }
 
-std::string by_rank(const std::vector<std::optional<double>>& values) {
+namespace {
+
+std::string in_range(double low, double high, std::size_t ranks) {
+  return low == high ? fmt::format("{:.5f} x {}", low, ranks)
+                     : fmt::format("{:.5f} .. {:.5f}", low, high);
+}
+
+std::string by_rank(const ByRank& values) {
   std::vector<double> known;
   std::string text;
   for (const auto& value : values) {
@@ -58,8 +65,24 @@ std::string by_rank(const std::vector<std::optional<double>>& values) {
   }
   if (values.size() <= 4 || known.empty()) return text + "]";
   const auto [low, high] = std::minmax_element(known.begin(), known.end());
-  return *low == *high ? fmt::format("{:.5f} x {}", *low, known.size())
-                       : fmt::format("{:.5f} .. {:.5f}", *low, *high);
+  return in_range(*low, *high, known.size());
+}
+
+std::string of_many(const Range& range) {
+  const std::string bad =
+      range.nonfinite == 0 ? "" : fmt::format("not finite on {}", range.nonfinite);
+  if (range.finite == 0) return bad.empty() ? "-" : bad;
+  return in_range(range.low, range.high, range.finite) + (bad.empty() ? "" : ", " + bad);
+}
+
+}  // namespace
+
+std::string gradient_norm(const StepRow& row) {
+  return row.many ? of_many(row.many->gradient_norm) : by_rank(row.gradient_norm);
+}
+
+std::string loss(const StepRow& row) {
+  return row.many ? of_many(row.many->loss) : by_rank(row.loss);
 }
 
 std::string cost(const RunReport& run) {
@@ -67,16 +90,34 @@ std::string cost(const RunReport& run) {
   return fmt::format("{:.2f} ({:.2f} .. {:.2f})", run.cost->ratio, run.cost->low, run.cost->high);
 }
 
-std::string unused(const StepRow& row) {
+std::string unused(const RunReport& run, const StepRow& row) {
+  if (row.many) {
+    std::string text;
+    for (const auto& [list, ranks] : row.many->unused)
+      text += fmt::format("{}r{}: {}", text.empty() ? "" : "  ", ranks.text(), indices(list));
+    return row.many->unused.size() == 1 ? indices(row.many->unused.begin()->first) : text;
+  }
+  if (row.unused.empty()) return "-";
   const bool same = std::all_of(row.unused.begin(), row.unused.end(),
                                 [&](const auto& list) { return list == row.unused.front(); });
   if (same) return indices(row.unused.front());
   std::string text;
   for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
     if (rank == 4 && row.unused.size() > 5) return text + " ...";
-    text += fmt::format("{}r{}: {}", rank == 0 ? "" : "  ", rank, indices(row.unused[rank]));
+    text += fmt::format("{}r{}: {}", rank == 0 ? "" : "  ", run.rank_at(rank),
+                        indices(row.unused[rank]));
   }
   return text;
+}
+
+bool leaves_unused(const StepRow& row, int index) {
+  const auto has = [&](const std::vector<int>& list) {
+    return std::find(list.begin(), list.end(), index) != list.end();
+  };
+  if (row.many)
+    return std::any_of(row.many->unused.begin(), row.many->unused.end(),
+                       [&](const auto& entry) { return has(entry.first); });
+  return std::any_of(row.unused.begin(), row.unused.end(), has);
 }
 
 }  // namespace ddp_doctor::cells

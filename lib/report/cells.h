@@ -22,13 +22,17 @@ std::string drift(const StepRow& row);
 std::string synced(const StepRow& row);
 
 // Up to four ranks one by one; more of them as a range, or as one figure where all are equal.
-std::string by_rank(const std::vector<std::optional<double>>& values);
+std::string gradient_norm(const StepRow& row);
+std::string loss(const StepRow& row);
 
 // "1.12 (1.08 .. 1.15)": step time relative to another run's; "-" where no
 // repeats tell.
 std::string cost(const RunReport& run);
 
 // Indices of unused parameters: once where all ranks agree, "r0: 4 5  r1: -" where they do not.
-std::string unused(const StepRow& row);
+std::string unused(const RunReport& run, const StepRow& row);
+
+// On some rank.
+bool leaves_unused(const StepRow& row, int index);
 
 }  // namespace ddp_doctor::cells

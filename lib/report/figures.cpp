@@ -52,10 +52,10 @@ class Collector {
   std::size_t ranks() const { return static_cast<std::size_t>(report_.world_size); }
 
   // One column per rank where there are few.
-  void per_rank(Row& row, const StepRow* seen,
-                const std::vector<std::optional<double>> StepRow::*figures) const {
+  void per_rank(Row& row, const StepRow* seen, const ByRank StepRow::*figures) const {
     if (ranks() > kMostColumns) {
-      row.push_back(seen == nullptr ? "" : cells::by_rank(seen->*figures));
+      const auto cell = figures == &StepRow::loss ? cells::loss : cells::gradient_norm;
+      row.push_back(seen == nullptr ? "" : cell(*seen));
       return;
     }
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
@@ -101,9 +101,9 @@ class Collector {
       head.emplace_back("unused");
     }
     table("Loss per rank, and indices of unused parameters", head,
-          by_step([&](Row& row, const RunReport&, const StepRow* seen) {
+          by_step([&](Row& row, const RunReport& run, const StepRow* seen) {
             per_rank(row, seen, &StepRow::loss);
-            row.push_back(seen == nullptr ? "" : cells::unused(*seen));
+            row.push_back(seen == nullptr ? "" : cells::unused(run, *seen));
           }));
   }
 

@@ -30,7 +30,7 @@ MentionedParameter look_up(const RunReport& run, const TensorInfo* tensor, std::
       if (!tensor->ddp_index ||
           std::find(list.begin(), list.end(), *tensor->ddp_index) == list.end())
         continue;
-      ranks.insert(static_cast<int>(rank));
+      ranks.insert(run.rank_at(rank));
       unused = true;
     }
     mentioned.unused_in += unused;

@@ -193,7 +193,8 @@ void prove(Report& report, Finding& finding) {
 void attach_proofs(Report& report) {
   for (auto& finding : report.findings) {
     prove(report, finding);
-    finding.change = change_for(finding, report.runs.front());
+    // The user's files need not be where a report is read again.
+    if (auto change = change_for(finding, report.runs.front())) finding.change = std::move(change);
   }
 }
 

@@ -30,15 +30,38 @@ ordered_json list(const std::vector<std::optional<double>>& values) {
   return out;
 }
 
+ordered_json to_json(const Range& range) {
+  return {{"low", range.low},
+          {"high", range.high},
+          {"finite", range.finite},
+          {"nonfinite", range.nonfinite}};
+}
+
 ordered_json to_json(const StepRow& row) {
-  return {{"step", row.step},
-          {"gradient_norm", list(row.gradient_norm)},
-          {"synced", maybe(row.synced)},
-          {"drift", maybe(row.drift)},
-          {"weights_differ", row.weights_differ},
-          {"unused", row.unused},
-          {"loss", list(row.loss)},
-          {"milliseconds", maybe(row.milliseconds)}};
+  ordered_json out = {{"step", row.step},
+                      {"gradient_norm", list(row.gradient_norm)},
+                      {"synced", maybe(row.synced)},
+                      {"drift", maybe(row.drift)},
+                      {"weights_differ", row.weights_differ},
+                      {"unused", row.unused},
+                      {"loss", list(row.loss)},
+                      {"milliseconds", maybe(row.milliseconds)}};
+  if (!row.many) return out;
+  out["many"] = {{"gradient_norm", to_json(row.many->gradient_norm)},
+                 {"loss", to_json(row.many->loss)},
+                 {"unused", ordered_json::array()}};
+  for (const auto& [indices, ranks] : row.many->unused)
+    out["many"]["unused"].push_back({{"indices", indices}, {"ranks", ranks.text()}});
+  return out;
+}
+
+ordered_json to_json(const std::vector<RootGroup>& groups) {
+  ordered_json out = ordered_json::array();
+  for (const auto& group : groups) {
+    out.push_back(
+        {{"ranks", group.ranks.text()}, {"tensors", group.tensors}, {"root", group.root}});
+  }
+  return out;
 }
 
 ordered_json to_json(const Finding& finding) {
@@ -102,6 +125,7 @@ ordered_json ddp_block(const std::vector<DdpField>& fields) {
 ordered_json to_json(const RunReport& run) {
   ordered_json out = {{"program", run.info.program},
                       {"strategy", run.info.strategy},
+                      {"ranks", run.ranks.text()},
                       {"label", run.label},
                       {"verdict", name_of(run.health())},
                       {"steps", run.steps_seen()},
@@ -120,7 +144,14 @@ ordered_json to_json(const RunReport& run) {
                       {"ddp", ddp_block(run.ddp)},
                       {"checked", run.diagnosis.checked},
                       {"not_checked", ordered_json::array()},
-                      {"notes", run.notes}};
+                      {"notes", run.notes},
+                      {"roots", ordered_json::array()}};
+  for (const auto& step : run.roots) {
+    out["roots"].push_back({{"step", step.step},
+                            {"gradient", to_json(step.gradient)},
+                            {"weight", to_json(step.weight)}});
+  }
+  if (!run.ended_well.empty()) out["exit"]["ended_well"] = run.ended_well.text();
   for (const auto& finding : run.diagnosis.findings) out["rules"].push_back(finding.rule);
   for (const auto& exit : run.info.exits) {
     out["exit"]["ranks"].push_back(

@@ -102,8 +102,9 @@ class TextReport {
     }
     out_ << paint("1", fmt::format("ddp-doctor {}: {}", report_.tool_version, what)) << '\n';
     const std::string backend = of("backend");
+    const std::string ranks = count_of(static_cast<std::size_t>(report_.world_size), "rank");
     wrapped(fmt::format("{}{}{}, {}; {}",
-                        count_of(static_cast<std::size_t>(report_.world_size), "rank"),
+                        run.whole() ? ranks : ranks_of(run.ranks.list()) + " of " + ranks,
                         backend.empty() ? "" : ", ", backend, torch_of(report_), of("summary")),
             0);
     if (const auto note = of("note"); !note.empty()) wrapped(note, 0);
@@ -139,7 +140,7 @@ class TextReport {
     }
     side_by_side("Table 1 - gradient norm per rank at optimizer.step", head,
                  [](auto& row, const StepRow* seen) {
-                   row.push_back(seen == nullptr ? "" : cells::by_rank(seen->gradient_norm));
+                   row.push_back(seen == nullptr ? "" : cells::gradient_norm(*seen));
                    row.push_back(seen == nullptr ? "" : cells::synced(*seen));
                  });
   }
@@ -168,8 +169,8 @@ class TextReport {
         continue;
       }
       const auto& row = rows[i];
-      table.add({std::to_string(row.step), cells::by_rank(row.loss), cells::synced(row),
-                 cells::drift(row), cells::unused(row),
+      table.add({std::to_string(row.step), cells::loss(row), cells::synced(row), cells::drift(row),
+                 cells::unused(run, row),
                  row.milliseconds ? fmt::format("{:.3f}", *row.milliseconds) : "-"});
     }
     if (!run.completed)
@@ -184,12 +185,9 @@ class TextReport {
     std::vector<FindingParameter> names;
     for (const auto& tensor : run.tensors) {
       if (!tensor.ddp_index) continue;
-      const bool somewhere =
-          std::any_of(run.steps_table.begin(), run.steps_table.end(), [&](const StepRow& row) {
-            return std::any_of(row.unused.begin(), row.unused.end(), [&](const auto& list) {
-              return std::find(list.begin(), list.end(), *tensor.ddp_index) != list.end();
-            });
-          });
+      const bool somewhere = std::any_of(
+          run.steps_table.begin(), run.steps_table.end(),
+          [&](const StepRow& row) { return cells::leaves_unused(row, *tensor.ddp_index); });
       if (somewhere) names.push_back({tensor.name, tensor.ddp_index});
     }
     if (!names.empty()) wrapped("unused: " + list_of(names, 20), 0);

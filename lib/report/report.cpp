@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "lib/diagnose/causes.h"
@@ -109,16 +110,20 @@ StepRow row_of(const Timeline& timeline, const TimelineStep& step) {
       row.synced = differing(timeline, step, Stage::kGradient).empty();
     row.weights_differ = !differing(timeline, step, Stage::kWeight).empty();
   }
-  for (int rank : all_ranks(timeline)) {
-    const auto* record = step.ranks[static_cast<std::size_t>(rank)];
+  const auto ranks = all_ranks(timeline);
+  const auto position = [&](int rank) {
+    return static_cast<std::size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) -
+                                    ranks.begin());
+  };
+  for (int rank : ranks) {
+    const auto* record = step.at(rank);
     row.loss.push_back(record == nullptr ? std::nullopt : record->loss);
     const int same_gradients = step.like(rank, {Seen::kDigests, Stage::kGradient});
-    row.gradient_norm.push_back(same_gradients < rank
-                                    ? row.gradient_norm[static_cast<std::size_t>(same_gradients)]
-                                    : gradient_norm(timeline, step, rank));
+    row.gradient_norm.push_back(same_gradients < rank ? row.gradient_norm[position(same_gradients)]
+                                                      : gradient_norm(timeline, step, rank));
     const int same_usage = step.like(rank, {Seen::kUsages, Stage{}});
     if (same_usage < rank) {
-      row.unused.push_back(row.unused[static_cast<std::size_t>(same_usage)]);
+      row.unused.push_back(row.unused[position(same_usage)]);
       continue;
     }
     auto& indices = row.unused.emplace_back();
@@ -204,12 +209,13 @@ std::string outcome_of(const RunReport& run) {
     if (finding.severity == Severity::kAdvice) continue;
     codes += (codes.empty() ? "" : ", ") + finding.rule + " " + finding.name;
   }
-  return codes.empty() ? "clean" : codes;
+  if (!codes.empty()) return codes;
+  return run.whole() ? "clean" : "nothing found on " + ranks_of(run.ranks.list());
 }
 
-// What its strategy did to the program, as rank 0 says.
+// What its strategy did to the program, as the lowest rank says.
 void read_strategy(const Timeline& timeline, RunReport& report) {
-  const auto* record = timeline.record(0);
+  const auto* record = timeline.record(timeline.first_rank());
   if (record == nullptr) return;
   for (const auto& fact : record->facts) {
     if (!fact.subject.starts_with("strategy ")) continue;
@@ -229,18 +235,43 @@ Health health_of(const std::vector<Finding>& findings, const RunReport& run) {
 
 }  // namespace
 
+bool RunReport::whole() const {
+  return ranks.empty() || static_cast<int>(ranks.size()) == info.world_size;
+}
+
+int RunReport::rank_at(std::size_t position) const {
+  return ranks.empty() ? static_cast<int>(position) : ranks.at(position);
+}
+
+std::optional<std::string> note_on_absent_ranks(const RunReport& run) {
+  if (run.whole()) return {};
+  std::vector<int> all(static_cast<std::size_t>(run.info.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  const auto absent = RankSet(all).without(run.ranks).list();
+  return fmt::format(
+      "{} {} not seen here; if they ran on other machines, `ddp-doctor report` merges the folders "
+      "(--out DIR), or the JSON reports, of all of them",
+      ranks_of(absent), absent.size() == 1 ? "was" : "were");
+}
+
+void settle_outcome(RunReport& run) {
+  run.outcome_step = run.completed ? 0 : last_step_of(run);
+  run.outcome = outcome_of(run);
+}
+
 bool RunReport::clean() const {
-  return completed && std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
-                                   [](const Finding& finding) {
-                                     return finding.severity >= Severity::kWarning;
-                                   });
+  return completed && whole() &&
+         std::none_of(
+             diagnosis.findings.begin(), diagnosis.findings.end(),
+             [](const Finding& finding) { return finding.severity >= Severity::kWarning; });
 }
 
 // Without a step that every rank completed, silence says nothing; before the end of the run, not
 // enough.
 bool RunReport::conclusive() const {
-  return completed && std::any_of(steps_table.begin(), steps_table.end(),
-                                  [](const StepRow& row) { return row.synced.has_value(); });
+  return completed && whole() && comparable(roots) &&
+         std::any_of(steps_table.begin(), steps_table.end(),
+                     [](const StepRow& row) { return row.synced.has_value(); });
 }
 
 Health RunReport::health() const { return health_of(diagnosis.findings, *this); }
@@ -264,8 +295,11 @@ const char* name_of(Health health) {
 RunReport report_run(const Timeline& timeline, int index) {
   RunReport report;
   report.info = timeline.run;
+  report.ranks = RankSet(timeline.ranks());
+  report.roots = roots_of(timeline);
   report.tensors = timeline.tensors;
   report.notes = timeline.notes;
+  if (auto note = note_on_absent_ranks(report)) report.notes.push_back(std::move(*note));
   report.mean_check = timeline.mean_check;
   if (auto sampling = sampling_of(timeline); !sampling.empty())
     report.notes.push_back(std::move(sampling));
@@ -288,8 +322,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.probe_ms = probe_cost(timeline);
   report.completed = finished(timeline);
   report.diagnosis = diagnose(timeline, index);
-  if (!report.completed) report.outcome_step = last_step_of(report);
-  report.outcome = outcome_of(report);
+  settle_outcome(report);
   read_strategy(timeline, report);
   report.wrap_place = where(timeline, "wrap");
   report.step_place = where(timeline, "step");
@@ -320,9 +353,10 @@ Health Report::health() const { return health_of(findings, runs.front()); }
 
 bool Report::bit_identical() const {
   const auto& rows = runs.front().steps_table;
-  return std::all_of(rows.begin(), rows.end(), [](const StepRow& row) {
-    return row.synced.value_or(true) && !row.weights_differ;
-  });
+  return comparable(runs.front().roots) &&
+         std::all_of(rows.begin(), rows.end(), [](const StepRow& row) {
+           return row.synced.value_or(true) && !row.weights_differ;
+         });
 }
 
 RunReport report_of_no_run(const RunInfo& run, const std::string& reason) {

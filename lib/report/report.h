@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "lib/diagnose/finding.h"
+#include "lib/diagnose/rank_set.h"
+#include "lib/report/roots.h"
 #include "lib/timeline/fingerprint.h"
 #include "lib/timeline/timeline.h"
 
@@ -17,16 +19,33 @@ namespace ddp_doctor {
 enum class Health { kHealthy, kSick, kInconclusive };
 const char* name_of(Health health);
 
+// A figure of many ranks.
+struct Range {
+  double low = 0.0;  // of those that are finite; 0 where none is
+  double high = 0.0;
+  std::size_t finite = 0;     // ranks
+  std::size_t nonfinite = 0;  // ranks
+};
+
+// What a merged report keeps of a step in place of figures by rank, where the ranks are many.
+struct ManyRanks {
+  Range gradient_norm;
+  Range loss;
+  std::map<std::vector<int>, RankSet> unused;  // ranks by their indices of unused parameters
+};
+
+using ByRank = std::vector<std::optional<double>>;  // in the order of RunReport::ranks
+
 struct StepRow {
   std::int64_t step = 0;
-  std::vector<std::optional<double>>
-      gradient_norm;            // by rank: L2 over all trainable parameters, at optimizer.step
+  ByRank gradient_norm;         // L2 over all trainable parameters, at optimizer.step
   std::optional<bool> synced;   // gradients equal on every rank, bit for bit
   std::optional<double> drift;  // exact max |W_i - W_j| after the step
   bool weights_differ = false;  // by bits; then an empty drift means that no values were kept
-  std::vector<std::vector<int>> unused;     // by rank: indices of unused parameters
-  std::vector<std::optional<double>> loss;  // by rank
-  std::optional<double> milliseconds;       // of the slowest rank
+  std::vector<std::vector<int>> unused;  // by rank: indices of unused parameters
+  ByRank loss;
+  std::optional<double> milliseconds;  // of the slowest rank
+  std::optional<ManyRanks> many;       // then nothing stands by rank
 };
 
 // Median and range over the steps that count for timing (the first two, which build and rebuild
@@ -52,6 +71,9 @@ struct Cost {
 
 struct RunReport {
   RunInfo info;
+  RankSet ranks;                 // that this is about; the others of the job ran elsewhere
+  RankSet ended_well;            // of many ranks: those that are left out of info.exits
+  std::vector<StepRoots> roots;  // what its ranks saw, to be compared with what others did
   // What the tables call it: its strategy, or its program where there are several.
   std::string label;
   std::map<std::string, std::string>
@@ -77,6 +99,10 @@ struct RunReport {
   std::int64_t outcome_step = 0;  // the step in which it ended, where it did not complete
   bool completed = false;         // every rank finished every step
 
+  // Every rank of the job is in it.
+  bool whole() const;
+  // Of the figures by rank.
+  int rank_at(std::size_t position) const;
   // No finding at warning or above, and every rank finished.
   bool clean() const;
   // It came to its end, and there was something to compare: that nothing was found says something.
@@ -125,6 +151,10 @@ struct Report {
 };
 
 RunReport report_run(const Timeline& timeline, int index);
+// What to do about ranks of the job that a run lacks; nothing where it has all.
+std::optional<std::string> note_on_absent_ranks(const RunReport& run);
+// RunReport::outcome, and its step, from what else the run holds.
+void settle_outcome(RunReport& run);
 // The median time of its steps, without the first two, which build and rebuild buckets; in
 // milliseconds.
 std::optional<double> median_step_ms(const Timeline& timeline);

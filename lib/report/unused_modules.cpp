@@ -57,7 +57,7 @@ std::vector<UnusedModules> unused_modules(const RunReport& run) {
       for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
         const auto& unused = row.unused[rank];
         if (std::find(unused.begin(), unused.end(), index) != unused.end())
-          pattern.emplace(row.step, static_cast<int>(rank));
+          pattern.emplace(row.step, run.rank_at(rank));
       }
     }
     if (!pattern.empty()) by_pattern[pattern].insert(tensor.name);

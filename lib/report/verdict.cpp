@@ -21,6 +21,11 @@ std::string reason_of(const Report& report, Health health) {
   const auto& run = report.runs.front();
   if (health == Health::kSick) return names_of(report.findings);
   if (health == Health::kInconclusive) {
+    if (run.completed && !run.whole() && !run.steps_table.empty()) {
+      return fmt::format("nothing found on {} of {}, and the others are not in this report",
+                         ranks_of(run.ranks.list()), report.world_size);
+    }
+    if (!comparable(run.roots)) return "ranks of different models cannot be compared";
     if (run.completed && run.steps_table.empty() && !run.notes.empty())
       return "nothing could be examined: " + run.notes.front();
     if (run.completed || run.steps_table.empty()) return "no step was completed by every rank";

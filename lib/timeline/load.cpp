@@ -68,7 +68,7 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
             : refusals.front());
   }
   Timeline timeline = assemble(std::move(run), std::move(records));
-  for (int rank = 0; rank < timeline.run.world_size; ++rank) {
+  for (const int rank : timeline.ranks()) {
     auto stack = read_stack(stack_file(folder, rank));
     if (!stack.empty()) timeline.stacks[rank] = std::move(stack);
     auto native = read_native_stack(native_stack_file(folder, rank));
@@ -76,15 +76,14 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
   }
   for (auto& refusal : refusals) timeline.notes.push_back(std::move(refusal));
 
-  const auto seen = std::make_shared<SeenSteps>(timeline.run_ids_,
-                                                static_cast<std::size_t>(timeline.run.world_size),
-                                                timeline.tensors.size(), files);
-  const bool all = static_cast<int>(files.size()) == timeline.run.world_size;
+  const auto seen = std::make_shared<SeenSteps>(timeline.run_ids_, timeline.first_rank(),
+                                                timeline.span(), timeline.tensors.size(), files);
+  const bool all = files.size() == timeline.ranks().size();
   const KeptTensors kept{files, timeline.own_ids_};
   for (auto& step : timeline.steps) step.details = {seen, seen->add(step.ranks)};
   for (auto& step : timeline.steps) compute_drift(timeline, step, all ? &kept : nullptr);
   const auto* first = timeline.step(1);
-  if (all && first != nullptr && first->complete())
+  if (all && timeline.whole() && first != nullptr && first->complete())
     timeline.mean_check = check_mean(timeline, *first, kept);
   return timeline;
 }

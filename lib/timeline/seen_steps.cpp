@@ -14,10 +14,11 @@ constexpr std::size_t kMostKnownLists = 64;
 
 }  // namespace
 
-SeenSteps::SeenSteps(std::map<int, std::vector<int>> run_ids, std::size_t ranks,
+SeenSteps::SeenSteps(std::map<int, std::vector<int>> run_ids, int first, std::size_t ranks,
                      std::size_t tensors, std::map<int, std::filesystem::path> files,
                      std::size_t most_held)
     : run_ids_(std::move(run_ids)),
+      first_(first),
       ranks_(ranks),
       tensors_(tensors),
       files_(std::move(files)),
@@ -44,7 +45,7 @@ std::uint32_t SeenSteps::group_of(StepDetails::Groups& groups,
   const auto next = static_cast<int>(groups.readers.size()) + 1;
   const auto [group, is_new] = known.try_emplace({numbering_.at(rank), root}, next);
   if (is_new) groups.readers.push_back(rank);
-  groups.of_rank[static_cast<std::size_t>(rank)] = static_cast<std::uint32_t>(group->second);
+  groups.of_rank[index_of(rank)] = static_cast<std::uint32_t>(group->second);
   return is_new ? static_cast<std::uint32_t>(next) : 0;
 }
 
@@ -66,7 +67,8 @@ StepDetails* SeenSteps::add(const std::vector<const StepRecord*>& by_rank) {
     if (step == nullptr) continue;
     recorded[rank] = step->recorded_step.value_or(step->step);
     for (const auto& [slot, root] : step->roots) {
-      group_of(groups_for(*steps_.back(), slot), known[slot], static_cast<int>(rank), root);
+      group_of(groups_for(*steps_.back(), slot), known[slot], first_ + static_cast<int>(rank),
+               root);
     }
   }
   return steps_.back().get();
@@ -80,7 +82,7 @@ StepDetails* SeenSteps::add(const std::vector<std::vector<PackedRow>>& by_rank) 
   recorded_.emplace_back(ranks_);
   std::map<Slot, std::map<std::pair<int, Root>, int>> known;
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
-    const int rank = static_cast<int>(i);
+    const int rank = first_ + static_cast<int>(i);
     for (const auto& row : by_rank[i]) {
       auto& groups = groups_for(*steps_.back(), row.slot);
       if (group_of(groups, known[row.slot], rank, row.root) != 0)
@@ -132,7 +134,7 @@ void SeenSteps::read(std::size_t index, Slot slot) {
       if (groups.slot != slot || !groups.rows.empty()) continue;
       for (std::size_t group = 0; group < groups.readers.size(); ++group) {
         const int rank = groups.readers[group];
-        by_rank[rank].push_back({&groups, group, recorded_[i][static_cast<std::size_t>(rank)], {}});
+        by_rank[rank].push_back({&groups, group, recorded_[i][index_of(rank)], {}});
       }
     }
   }

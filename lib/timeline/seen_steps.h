@@ -19,17 +19,19 @@ class SeenSteps {
  public:
   static constexpr std::size_t kMostHeld = std::size_t{384} << 20;
 
-  // `run_ids`: by rank, the run's id of each tensor of its record; -1: not to be looked at.
+  // `run_ids`: by rank, the run's id of each tensor of its record; -1: not to be looked at. Of the
+  // `ranks` from `first` on.
   // `tensors`: of the run. `files`: the records, by rank; empty if all rows are added. `most_held`:
   // bytes of rows to hold in memory, beyond those that are read at once.
-  SeenSteps(std::map<int, std::vector<int>> run_ids, std::size_t ranks, std::size_t tensors,
-            std::map<int, std::filesystem::path> files, std::size_t most_held = kMostHeld);
+  SeenSteps(std::map<int, std::vector<int>> run_ids, int first, std::size_t ranks,
+            std::size_t tensors, std::map<int, std::filesystem::path> files,
+            std::size_t most_held = kMostHeld);
   ~SeenSteps();
   SeenSteps(const SeenSteps&) = delete;
   SeenSteps& operator=(const SeenSteps&) = delete;
 
-  // A step of the run, in their order. By rank: its own step, null where it has none. Null if no
-  // rank saw anything in it.
+  // A step of the run, in their order. By rank, from the first on: its own step, null where it has
+  // none. Null if no rank saw anything in it.
   StepDetails* add(const std::vector<const StepRecord*>& by_rank);
   // The same, from rows at hand.
   StepDetails* add(const std::vector<std::vector<PackedRow>>& by_rank);
@@ -54,6 +56,9 @@ class SeenSteps {
 
   std::map<int, std::vector<int>> run_ids_;
   std::map<int, int> numbering_;  // by rank: ranks of the same number number their tensors alike
+  std::size_t index_of(int rank) const { return static_cast<std::size_t>(rank - first_); }
+
+  int first_;
   std::size_t ranks_;
   std::size_t tensors_;
   std::map<int, std::filesystem::path> files_;

@@ -15,25 +15,27 @@ const StepDetails::Groups* StepDetails::groups(Slot slot) const {
 bool StepDetails::same_everywhere(Slot slot) const {
   const auto* all = groups(slot);
   return all != nullptr && all->readers.size() == 1 &&
-         std::all_of(all->of_rank.begin(), all->of_rank.end(),
-                     [](std::uint32_t group) { return group == 1; });
+         std::all_of(owner_.run_ids_.begin(), owner_.run_ids_.end(), [&](const auto& entry) {
+           return all->of_rank[owner_.index_of(entry.first)] == 1;
+         });
 }
 
 bool StepDetails::different_everywhere(Slot slot) const {
   const auto* all = groups(slot);
-  return all != nullptr && all->readers.size() == all->of_rank.size() && owner_.number_alike();
+  return all != nullptr && all->readers.size() == owner_.run_ids_.size() && owner_.number_alike();
 }
 
 int StepDetails::like(int rank, Slot slot) const {
   const auto* all = groups(slot);
-  const auto group = all == nullptr ? 0 : all->of_rank[static_cast<std::size_t>(rank)];
+  const auto group = all == nullptr ? 0 : all->of_rank[owner_.index_of(rank)];
   return group == 0 ? rank : all->readers[group - 1];
 }
 
 std::optional<StepDetails::Place> StepDetails::find(int rank, int tensor, Slot slot) const {
   const auto* all = groups(slot);
   if (all == nullptr) return {};
-  const std::uint32_t group = all->of_rank[static_cast<std::size_t>(rank)];
+  const std::size_t index = owner_.index_of(rank);
+  const std::uint32_t group = index < all->of_rank.size() ? all->of_rank[index] : 0;
   if (group == 0) return {};
   if (all->rows.empty()) owner_.read(index_, slot);
   const Row& row = all->rows[group - 1];

@@ -18,24 +18,33 @@ Timeline::~Timeline() = default;
 
 Timeline Timeline::merge(RunInfo run, const std::vector<RankRecord>& records) {
   Timeline timeline = assemble(std::move(run), records);
-  const auto seen = std::make_shared<SeenSteps>(
-      timeline.run_ids_, static_cast<std::size_t>(timeline.run.world_size), timeline.tensors.size(),
-      std::map<int, std::filesystem::path>{});
+  const auto seen =
+      std::make_shared<SeenSteps>(timeline.run_ids_, timeline.first_rank(), timeline.span(),
+                                  timeline.tensors.size(), std::map<int, std::filesystem::path>{});
   for (auto& step : timeline.steps) {
     std::vector<std::vector<PackedRow>> by_rank(step.ranks.size());
     for (const auto& record : records) {
       const int rank = record.header.rank;
-      if (step.ranks[static_cast<std::size_t>(rank)] == nullptr) continue;
+      if (step.at(rank) == nullptr) continue;
       const auto found = std::lower_bound(
           record.steps.begin(), record.steps.end(), step.recorded(rank),
           [](const StepRecord& one, std::int64_t wanted) { return one.step < wanted; });
       if (found != record.steps.end() && found->step == step.recorded(rank))
-        by_rank[static_cast<std::size_t>(rank)] = pack(*found);
+        by_rank[static_cast<std::size_t>(rank - timeline.first_rank())] = pack(*found);
     }
     step.details = {seen, seen->add(by_rank)};
     compute_drift(timeline, step, nullptr);
   }
   return timeline;
+}
+
+std::vector<int> Timeline::ranks_seen() const {
+  std::set<int> ranks;
+  for (const auto& [rank, record] : records_) ranks.insert(rank);
+  for (const auto& exit : run.exits) {
+    if (exit.rank >= 0 && exit.rank < run.world_size) ranks.insert(exit.rank);
+  }
+  return {ranks.begin(), ranks.end()};
 }
 
 Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
@@ -59,6 +68,7 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
     timeline.records_[rank] = std::make_unique<RankRecord>(std::move(record));
   }
   if (timeline.records_.empty()) throw Error("there is no record of any rank");
+  timeline.ranks_ = std::make_shared<const std::vector<int>>(timeline.ranks_seen());
 
   for (auto& [rank, record] : timeline.records_) timeline.adopt_tensors(rank, *record);
   for (auto& [rank, ids] : timeline.own_ids_) ids.resize(timeline.tensors.size(), -1);
@@ -73,8 +83,9 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
     for (const auto& step : record->steps) {
       auto& merged = steps[step.step];
       merged.number = step.step;
-      merged.ranks.resize(static_cast<std::size_t>(timeline.run.world_size), nullptr);
-      merged.ranks[static_cast<std::size_t>(rank)] = &step;
+      merged.here = timeline.ranks_;
+      merged.ranks.resize(timeline.span(), nullptr);
+      merged.ranks[static_cast<std::size_t>(rank - timeline.first_rank())] = &step;
       last_step = std::max(last_step, step.step);
     }
   }
@@ -94,12 +105,12 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
     }
   }
   for (const auto& [text, ranks] : warnings) {
-    const bool all = ranks.size() == static_cast<std::size_t>(timeline.run.world_size);
+    const bool all = ranks == timeline.ranks();
     std::string who;
     for (const int rank : ranks) who += (who.empty() ? "rank " : ", ") + std::to_string(rank);
     timeline.notes.push_back(fmt::format("not examined{}: {}", all ? "" : " (" + who + ")", text));
   }
-  for (int rank = 0; rank < timeline.run.world_size; ++rank) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) {
       timeline.notes.push_back(fmt::format("rank {} left no record", rank));

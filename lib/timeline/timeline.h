@@ -25,7 +25,9 @@ struct TensorDrift {
 class TimelineStep {
  public:
   std::int64_t number = 0;
-  std::vector<const StepRecord*> ranks;  // by rank; null where the rank has no record of this step
+  // From the first rank to the last; null where one has no record of this step.
+  std::vector<const StepRecord*> ranks;
+  std::shared_ptr<const std::vector<int>> here;  // Timeline::ranks()
 
   // Weights after the step. Empty if some rank's weights are missing, or differ where no values
   // were kept.
@@ -35,7 +37,12 @@ class TimelineStep {
 
   // Its number in that rank's record, where values are kept under it.
   std::int64_t recorded(int rank) const;
-  bool complete() const;  // every rank has it
+  std::size_t expected() const { return here->size(); }  // how many ranks should have it
+  int first_rank() const { return here->front(); }
+  const StepRecord* at(int rank) const;
+  const StepRecord* first() const { return at(first_rank()); }
+  std::vector<const StepRecord*> records() const;  // of those that have it, by rank
+  bool complete() const;                           // every rank has it
   bool examined() const;  // and looked at its tensors, not only at what happened
   // Nothing where it was not seen.
   std::optional<TensorDigest> find(int rank, int tensor, Stage stage) const;
@@ -83,6 +90,12 @@ class Timeline {
   ~Timeline();
 
   RunInfo run;
+  // Those that this is about, ascending: what left a record, and what the launcher saw the end of.
+  // The others ran elsewhere: "every rank" is every one of these.
+  const std::vector<int>& ranks() const { return *ranks_; }
+  int first_rank() const { return ranks_->front(); }
+  bool whole() const { return static_cast<int>(ranks_->size()) == run.world_size; }
+
   // Of all ranks, each name once; ids are positions here. Described as by the lowest rank that has
   // it.
   std::vector<TensorInfo> tensors;
@@ -124,12 +137,16 @@ class Timeline {
 
  private:
   Timeline();
+  std::shared_ptr<const std::vector<int>> ranks_;
   std::map<int, std::unique_ptr<RankRecord>> records_;
   std::map<int, std::vector<int>> own_ids_;  // by rank: a tensor's id in that rank's record, or -1
   std::map<int, std::vector<int>> run_ids_;  // the other way round; -1: it is not compared
 
   // All but what was seen of the tensors.
   static Timeline assemble(RunInfo run, std::vector<RankRecord> records);
+  std::vector<int> ranks_seen() const;
+  // From the first rank to the last.
+  std::size_t span() const { return static_cast<std::size_t>(ranks_->back() - first_rank()) + 1; }
   void adopt_tensors(int rank, const RankRecord& record);
 };
 

@@ -6,24 +6,34 @@
 
 namespace ddp_doctor {
 
+const StepRecord* TimelineStep::at(int rank) const {
+  const int index = rank - first_rank();
+  return index < 0 || index >= static_cast<int>(ranks.size())
+             ? nullptr
+             : ranks[static_cast<std::size_t>(index)];
+}
+
 std::int64_t TimelineStep::recorded(int rank) const {
-  const auto* record = ranks[static_cast<std::size_t>(rank)];
+  const auto* record = at(rank);
   return record == nullptr ? number : record->recorded_step.value_or(number);
 }
 
+std::vector<const StepRecord*> TimelineStep::records() const {
+  std::vector<const StepRecord*> records = ranks;
+  std::erase(records, nullptr);
+  return records;
+}
+
 bool TimelineStep::complete() const {
-  return std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
+  return std::none_of(here->begin(), here->end(), [&](int rank) { return at(rank) == nullptr; });
 }
 
 bool TimelineStep::examined() const {
-  return std::none_of(ranks.begin(), ranks.end(),
-                      [](const auto* rank) { return rank == nullptr || !rank->examined; });
+  return std::none_of(here->begin(), here->end(),
+                      [&](int rank) { return at(rank) == nullptr || !at(rank)->examined; });
 }
 
-bool TimelineStep::has(int rank) const {
-  const auto index = static_cast<std::size_t>(rank);
-  return details != nullptr && index < ranks.size() && ranks[index] != nullptr;
-}
+bool TimelineStep::has(int rank) const { return details != nullptr && at(rank) != nullptr; }
 
 std::optional<TensorDigest> TimelineStep::find(int rank, int tensor, Stage stage) const {
   return has(rank) ? details->digest(rank, tensor, stage) : std::nullopt;
@@ -47,7 +57,7 @@ bool TimelineStep::different_everywhere(Stage stage) const {
 
 std::vector<int> TimelineStep::distinct_users() const {
   std::vector<int> users;
-  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+  for (int rank : *here) {
     if (like(rank, {Seen::kUsages, Stage{}}) == rank) users.push_back(rank);
   }
   return users;
@@ -63,7 +73,7 @@ bool TimelineStep::used_alike() const {
 
 std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage) const {
   std::map<std::array<std::uint8_t, 16>, std::vector<int>> by_bits;
-  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+  for (const int rank : *here) {
     if (const auto seen = find(rank, tensor, stage)) by_bits[seen->bits].push_back(rank);
   }
   std::vector<std::vector<int>> groups;

@@ -50,8 +50,8 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTenso
     for (const auto& group : groups) seen += group.size();
     if (seen == 0) continue;  // no part of this step
     any = true;
-    known = known && seen == step.ranks.size();
-    if (seen != step.ranks.size() || groups.size() == 1) continue;
+    known = known && seen == step.expected();
+    if (seen != step.expected() || groups.size() == 1) continue;
     spreads.emplace(tensor.id, Spread());
     for (const auto& group : groups) readers.insert(group.front());
   }

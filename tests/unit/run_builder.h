@@ -202,6 +202,14 @@ class RunBuilder {
     return id;
   }
 
+  // Of some of the ranks, as if the others had run on other machines.
+  Timeline build_part(int first, int last) const {
+    RunInfo here = run_;
+    std::erase_if(here.exits,
+                  [&](const RankExit& exit) { return exit.rank < first || exit.rank > last; });
+    return Timeline::merge(here, {records_.begin() + first, records_.begin() + last + 1});
+  }
+
   Timeline build() { return Timeline::merge(run_, std::move(records_)); }
 
  private:

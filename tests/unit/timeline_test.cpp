@@ -151,9 +151,11 @@ TEST_F(TimelineOnDisk, KnowsZeroDriftWithoutValues) {
   EXPECT_EQ(load().step(1)->weight_drift, 0.0);
 }
 
-TEST_F(TimelineOnDisk, GoesOnWithoutARankAndSaysSo) {
+TEST_F(TimelineOnDisk, TakesARankOfWhichNothingIsKnownForOneOfAnotherMachine) {
   write(0, 1.0f, 2.0f, 3.0f, true);
-  EXPECT_THAT(load().notes, ElementsAre("rank 1 left no record"));
+  EXPECT_THAT(load().ranks(), ElementsAre(0));
+  EXPECT_FALSE(load().whole());
+  EXPECT_THAT(load().notes, testing::IsEmpty());
 }
 
 TEST_F(TimelineOnDisk, RefusesAFolderWithoutRecords) {

@@ -1,3 +1,12 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "lib/error.h"
+#include "lib/report/merge.h"
+#include "lib/report/read_json.h"
 #include "tool/command.h"
 #include "tool/examination.h"
 #include "tool/gate.h"
@@ -7,10 +16,41 @@
 namespace ddp_doctor {
 namespace {
 
-Report read(const std::vector<std::filesystem::path>& folders) {
-  if (folders.size() == 1) return read_examination(folders.front());
-  const MergedRuns merged(folders);
-  return read_examination(merged.path());
+namespace fs = std::filesystem;
+
+Report read_file(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in) throw Error(fmt::format("{}: cannot be read; check its permissions", file.string()));
+  return read_report(text, file.string());
+}
+
+Report read(const std::vector<fs::path>& paths) {
+  const auto is_file = [](const fs::path& path) {
+    return fs::exists(path) && !fs::is_directory(path);
+  };
+  const auto file = std::find_if(paths.begin(), paths.end(), is_file);
+  if (file == paths.end()) {
+    if (paths.size() == 1) return read_examination(paths.front());
+    const MergedRuns merged(paths);
+    return read_examination(merged.path());
+  }
+  const auto other = std::find_if_not(paths.begin(), paths.end(), is_file);
+  if (other != paths.end()) {
+    throw Error(fmt::format(
+        "{} is a file and {} is {}; give run folders, or reports of them (`ddp-doctor report "
+        "RUN-FOLDER --format json > node.json`), not both",
+        file->string(), other->string(), fs::exists(*other) ? "a folder" : "not there"));
+  }
+  std::vector<NamedReport> reports;
+  for (const auto& path : paths) reports.push_back({path.string(), read_file(path)});
+  return merge(std::move(reports));
+}
+
+// Of a report alone, the bits of each parameter are not known.
+void refuse_baseline(const std::vector<fs::path>& paths, const GateOptions& gate) {
+  if (gate.baseline && !fs::is_directory(paths.front()))
+    throw Error("--baseline needs the records: give run folders, not reports of them");
 }
 
 }  // namespace
@@ -22,18 +62,24 @@ Action setup_report(CLI::App& app) {
     OutputOptions output;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("folder", options->folders,
-                 "What --out of run, check or compare wrote; several: on the machines of one job")
+  app.add_option(
+         "folder", options->folders,
+         "What --out of run, check or compare wrote; several: on the machines of one job. Or "
+         "JSON reports of them, which merge as well, again and again (docs/scale.md)")
       ->required()
-      ->type_name("RUN-FOLDER");
+      ->type_name("RUN-FOLDER|REPORT.json");
   app.add_flag("--brief", options->output.brief, "As check does: what fails, and the verdict");
   add_gate_flags(app, options->gate);
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options](const Call& call) {
     check_gate(options->gate);
-    prepare_reports(options->output);
+    refuse_baseline(options->folders, options->gate);
+    // A report may be written where one was read.
+    const bool files = fs::is_regular_file(options->folders.front());
+    if (!files) prepare_reports(options->output);
     Report report = read(options->folders);
+    if (files) prepare_reports(options->output);
     apply_gate(report, options->gate, rendering_of(options->output, call.streams),
                call.streams.err);
     return deliver(std::move(report), options->output, call.streams);

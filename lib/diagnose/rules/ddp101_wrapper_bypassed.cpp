@@ -34,7 +34,7 @@ std::int64_t began_with(const Timeline& timeline, const TimelineStep& step) {
 
 Verdict check_wrapper_bypassed(const Timeline& timeline) {
   if (!timeline.has_wrapper()) return std::vector<Finding>{};
-  if (timeline.run.world_size < 2)
+  if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to synchronize"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -48,7 +48,7 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
     std::vector<int> here;
     bool by_hand = false;
     for (int rank : all_ranks(timeline)) {
-      const auto& record = *step->ranks[static_cast<std::size_t>(rank)];
+      const auto& record = *step->at(rank);
       by_hand = by_hand || record.collectives > 0;
       if (!went_around(record)) continue;
       here.push_back(rank);

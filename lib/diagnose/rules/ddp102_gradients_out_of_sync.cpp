@@ -9,7 +9,8 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_gradients_out_of_sync(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
@@ -19,7 +20,7 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   std::size_t apart = 0;
   bool collectives = false;
   for (const auto* step : steps) {
-    for (const auto* record : step->ranks) collectives = collectives || record->collectives > 0;
+    for (const auto* record : step->records()) collectives = collectives || record->collectives > 0;
     const auto ids = differing(timeline, *step, Stage::kGradient);
     if (ids.empty()) continue;
     ++apart;

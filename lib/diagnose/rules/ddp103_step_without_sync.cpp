@@ -28,13 +28,13 @@ Verdict check_step_without_sync(const Timeline& timeline) {
   std::size_t without = 0;
   for (const auto* step : steps) {
     std::size_t last = 0;
-    for (const auto* record : step->ranks)
+    for (const auto* record : step->records())
       last = std::max(last, unsynchronized_at_the_end(*record, *timeline.wrapper));
     if (last == 0 || differing(timeline, *step, Stage::kGradient).empty()) continue;
     ++without;
     if (finding.first_step) continue;
     finding.first_step = step->number;
-    finding.evidence["micro_batches"] = step->ranks.front()->backwards;
+    finding.evidence["micro_batches"] = step->first()->backwards;
     finding.evidence["micro_batches_after_the_last_reduction"] = last;
   }
   if (without == 0) return std::vector<Finding>{};

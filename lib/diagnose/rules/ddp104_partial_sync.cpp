@@ -12,7 +12,7 @@ namespace {
 bool is_special(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
   const bool outside = timeline.has_wrapper() && !tensor.ddp_index;
-  const auto usage = step.usage(0, id);
+  const auto usage = step.usage(step.first_rank(), id);
   return outside || (usage && usage->replaced);
 }
 
@@ -49,18 +49,19 @@ std::vector<const TimelineStep*> round_of(const Timeline& timeline,
   std::vector<const TimelineStep*> round;
   round.push_back(steps[at]);
   if (timeline.has_wrapper()) return round;
-  const auto own = steps[at]->ranks.front()->optimizer;
-  for (std::size_t i = at; i-- > 0 && steps[i]->ranks.front()->optimizer != own;) {
+  const auto own = steps[at]->first()->optimizer;
+  for (std::size_t i = at; i-- > 0 && steps[i]->first()->optimizer != own;) {
     round.push_back(steps[i]);
   }
-  for (std::size_t i = at + 1; i < steps.size() && steps[i]->ranks.front()->optimizer != own; ++i) {
+  for (std::size_t i = at + 1; i < steps.size() && steps[i]->first()->optimizer != own; ++i) {
     round.push_back(steps[i]);
   }
   return round;
 }
 
 Verdict check_partial_sync(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 

@@ -15,7 +15,8 @@ namespace {
 // The program told DistributedDataParallel to leave it alone (_ddp_params_and_buffers_to_ignore).
 bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
   if (!tensor.wrapper) return false;
-  const auto* fact = timeline.fact(0, "wrapper " + std::to_string(*tensor.wrapper), "ignored");
+  const auto* fact =
+      timeline.fact(timeline.first_rank(), "wrapper " + std::to_string(*tensor.wrapper), "ignored");
   if (fact == nullptr) return false;
   const auto names = nlohmann::json::parse(fact->value).get<std::vector<std::string>>();
   const std::string own = tensor.name.substr(tensor.name.find(':') + 1);
@@ -33,7 +34,8 @@ bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
 }
 
 Verdict check_parameters_outside(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto covered = [&](int id) {
     return timeline.tensors[static_cast<std::size_t>(id)].ddp_index.has_value();
   };

@@ -58,7 +58,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
       all = all && before && before->values.size() == mean.size();
       if (!all) break;
       for (std::size_t i = 0; i < mean.size(); ++i) {
-        mean[i] += before->values[i] / static_cast<double>(step.ranks.size());
+        mean[i] += before->values[i] / static_cast<double>(step.expected());
         magnitude[i] = std::max(magnitude[i], std::abs(before->values[i]));
       }
     }
@@ -100,7 +100,7 @@ bool divided_before(const Timeline& timeline, const TimelineStep& step, double k
 
 // The sum over micro-batches was divided by their number, after the synchronization.
 bool divided_by_micro_batches(const TimelineStep& step, double k) {
-  const int backwards = step.ranks.front()->backwards;
+  const int backwards = step.first()->backwards;
   return backwards > 1 && std::abs(k * backwards - 1.0) <= kScaleTolerance;
 }
 
@@ -153,7 +153,8 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
 }
 
 Verdict check_gradient_scale(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Verdict reduced = check_with(timeline, steps, false);

@@ -62,7 +62,7 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
   const double sum = std::accumulate(factors.begin(), factors.end(), 0.0);
   std::size_t compared = 0;
   for (int id : timeline.trainable()) {
-    const auto got = step.sample(0, id, Stage::kGradient);
+    const auto got = step.sample(step.first_rank(), id, Stage::kGradient);
     if (!got) continue;
     for (std::size_t i = 0; i < got->values.size(); ++i) {
       double mean = 0.0;
@@ -82,7 +82,8 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
 }
 
 Verdict check_clip_before_sync(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kClipBeforeSync);
@@ -93,7 +94,7 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
       const auto factor = factor_of(timeline, *step, rank);
       if (factor) factors.push_back(*factor);
     }
-    if (factors.size() != step->ranks.size()) continue;
+    if (factors.size() != step->expected()) continue;
     const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
     if (*high - *low <= 10 * kTolerance * std::abs(*high)) continue;  // alike on every rank
     if (is_weighted_mean(factors) || becomes_weighted_mean(timeline, *step, factors)) continue;

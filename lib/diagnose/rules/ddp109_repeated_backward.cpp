@@ -32,13 +32,13 @@ Verdict check_repeated_backward(const Timeline& timeline) {
   std::size_t affected = 0;
   for (const auto* step : steps) {
     std::size_t extra = 0;
-    for (const auto* record : step->ranks)
+    for (const auto* record : step->records())
       extra = std::max(extra, repeated(*record, *timeline.wrapper));
     if (extra == 0 || differing(timeline, *step, Stage::kGradient).empty()) continue;
     ++affected;
     if (finding.first_step) continue;
     finding.first_step = step->number;
-    finding.evidence["backwards"] = step->ranks.front()->backwards;
+    finding.evidence["backwards"] = step->first()->backwards;
     finding.evidence["not_reduced"] = extra;
   }
   if (affected == 0) return std::vector<Finding>{};

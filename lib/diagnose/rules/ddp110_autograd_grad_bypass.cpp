@@ -12,7 +12,8 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_autograd_grad_bypass(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kAutogradGradBypass);
@@ -21,7 +22,7 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   for (const auto* step : steps) {
     std::set<int> here;
     for (int id : differing(timeline, *step, Stage::kGradient)) {
-      const auto usage = step->usage(0, id);
+      const auto usage = step->usage(step->first_rank(), id);
       if (usage && usage->assigned && !usage->used) here.insert(id);
     }
     if (here.empty()) continue;

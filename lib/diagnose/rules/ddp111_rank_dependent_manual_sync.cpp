@@ -43,7 +43,7 @@ std::set<std::string> targets_of(const Calls& calls) {
 }
 
 const Collective* first_gradient_call(const TimelineStep& step) {
-  for (int rank = 0; rank < static_cast<int>(step.ranks.size()); ++rank) {
+  for (const int rank : *step.here) {
     const auto calls = calls_before_step(step, rank);
     if (!calls.empty()) return calls.front();
   }
@@ -120,7 +120,8 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
 }
 
 Verdict check_rank_dependent_manual_sync(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   const bool hangs = divergence && divergence->reason == Reason::kManualSync;
   if (auto finding = in_a_complete_step(timeline);

@@ -38,7 +38,7 @@ std::string text_of(const Groups& groups) {
 }
 
 Verdict check_wrong_process_group(const Timeline& timeline) {
-  if (timeline.run.world_size < 4)
+  if (all_ranks(timeline).size() < 4)
     return std::vector<Finding>{};  // two subgroups of two ranks at least
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
@@ -57,7 +57,7 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
   const Groups groups = shared_partition(timeline, *first);
   Finding finding = finding_of(kWrongProcessGroup);
   finding.where = where(timeline, timeline.has_wrapper() ? "wrap" : "step");
-  if (const auto calls = calls_before_step(*first, 0); !calls.empty())
+  if (const auto calls = calls_before_step(*first, first->first_rank()); !calls.empty())
     finding.where = Where{calls.front()->file, calls.front()->line};
   finding.ranks = all_ranks(timeline);
   finding.first_step = first->number;

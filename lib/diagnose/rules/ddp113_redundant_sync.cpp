@@ -33,15 +33,15 @@ const Collective* reduced_again(const Timeline& timeline, const TimelineStep& st
   bool any = false;
   for (int id : timeline.trainable()) {
     const auto before = step.groups(id, Stage::kCollectiveGradient);
-    if (!step.find(0, id, Stage::kLocalGradient)) continue;
-    if (before.size() != 1 || before.front().size() != step.ranks.size()) return nullptr;
+    if (!step.find(step.first_rank(), id, Stage::kLocalGradient)) continue;
+    if (before.size() != 1 || before.front().size() != step.expected()) return nullptr;
     any = any || local_gradients_differ(timeline, step, id);
   }
   return any ? *call : nullptr;
 }
 
 Verdict check_redundant_sync(const Timeline& timeline) {
-  if (!timeline.wrapper || timeline.run.world_size < 2) return std::vector<Finding>{};
+  if (!timeline.wrapper || all_ranks(timeline).size() < 2) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kRedundantSync);
@@ -49,7 +49,7 @@ Verdict check_redundant_sync(const Timeline& timeline) {
   std::size_t affected = 0;
   const Collective* again = nullptr;
   for (const auto* step : steps) {
-    const std::size_t here = reductions(*step->ranks.front(), *timeline.wrapper);
+    const std::size_t here = reductions(*step->first(), *timeline.wrapper);
     const Collective* call = reduced_again(timeline, *step);
     if (here < 2 && call == nullptr) continue;
     most = std::max(most, here);

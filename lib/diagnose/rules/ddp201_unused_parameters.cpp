@@ -96,7 +96,7 @@ std::set<int> listed_on_every_rank(const Timeline& timeline) {
     for (int index : listed) {
       if (const auto id = parameter_at(timeline, index)) here.insert(*id);
     }
-    if (rank == 0) common = here;
+    if (rank == timeline.first_rank()) common = here;
     std::erase_if(common, [&](int id) { return !here.contains(id); });
   }
   return common;
@@ -115,7 +115,8 @@ Unused find_unused(const Timeline& timeline, const std::vector<const TimelineSte
   if (!never.tensors.empty()) return never;
   const auto listed = listed_on_every_rank(timeline);
   if (listed.empty()) return {};
-  const std::int64_t number = std::max<std::int64_t>(timeline.error(0)->step - 1, 1);
+  const std::int64_t number =
+      std::max<std::int64_t>(timeline.error(timeline.first_rank())->step - 1, 1);
   const auto* step = timeline.step(number);
   return {listed, number, 1, step != nullptr && step->complete() ? step : nullptr, true};
 }
@@ -134,8 +135,9 @@ void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
     for (const auto& parameter : parameters)
       finding.evidence["reasons"][reason].push_back(parameter.name);
     finding.message +=
-        fmt::format("{}{} got no gradient on any rank{}: {}.", finding.message.empty() ? "" : " ",
-                    list_of(parameters), when, sentence_for(reason));
+        fmt::format("{}{} got no gradient on any rank{}{}: {}.", finding.message.empty() ? "" : " ",
+                    list_of(parameters), timeline.whole() ? "" : " that was looked at", when,
+                    sentence_for(reason));
     if (!found.dropped) {
       finding.prescription.text +=
           fmt::format("{}{}", finding.prescription.text.empty() ? "" : " ", cure_for(reason));
@@ -172,7 +174,7 @@ Verdict check_unused_parameters(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   // Where the reducer found that a static graph changed, the unused set is DDP206's to tell.
-  const Event* error = timeline.error(0);
+  const Event* error = timeline.error(timeline.first_rank());
   if (error != nullptr && error_kind(error->text) == "static-graph") return std::vector<Finding>{};
   const Unused found = find_unused(timeline, steps);
   if (found.tensors.empty()) return std::vector<Finding>{};
@@ -180,13 +182,15 @@ Verdict check_unused_parameters(const Timeline& timeline) {
   // A reducer that no backward asks to reduce (no_sync all along) waits for no parameter either.
   const bool through_wrapper =
       timeline.has_wrapper() && std::any_of(steps.begin(), steps.end(), [](const auto* step) {
-        const auto& record = *step->ranks.front();
+        const auto& record = *step->first();
         return record.forwards_through_wrapper > 0 &&
                record.backwards > record.unsynchronized_backwards;
       });
   const bool harmful = through_wrapper && !wrapper_expects_unused(timeline);
   Finding finding = finding_of(kUnusedParameters);
   finding.where = where(timeline, "wrap");
+  // Ranks that are not here may use them.
+  if (!timeline.whole()) finding.certainty = Certainty::kLikely;
   finding.severity = harmful ? Severity::kError : Severity::kAdvice;
   finding.ranks = all_ranks(timeline);
   finding.first_step = found.first_step;

@@ -71,7 +71,7 @@ void compare_split(const Timeline& timeline, Dependence& dependence) {
     std::map<int, std::set<int>> by_rank;
     bool left_out = false;
     for (int rank : all_ranks(timeline)) {
-      if (step.ranks[static_cast<std::size_t>(rank)] != nullptr) {
+      if (step.at(rank) != nullptr) {
         by_rank[rank] = unused(timeline, step, rank);
         left_out = left_out || !by_rank[rank].empty();
       } else if (waited_in(timeline, rank, step.number)) {
@@ -86,7 +86,8 @@ void compare_split(const Timeline& timeline, Dependence& dependence) {
 }
 
 Verdict check_rank_dependent_graph(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   Dependence dependence;
   compare_complete(timeline, steps, dependence);

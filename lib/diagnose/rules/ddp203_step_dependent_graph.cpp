@@ -23,7 +23,7 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
     const auto now = unused_on_every_rank(timeline, *step);
     bool changed = false;
     for (int id : timeline.trainable()) {
-      if (!step->usage(0, id)) continue;  // a step of another optimizer
+      if (!step->usage(step->first_rank(), id)) continue;  // a step of another optimizer
       const auto [at, fresh] = before.try_emplace(id, now.contains(id));
       if (fresh || at->second == now.contains(id)) continue;
       at->second = now.contains(id);

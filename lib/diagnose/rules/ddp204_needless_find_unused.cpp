@@ -33,7 +33,8 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
   // Where several optimizers share a wrapper, no step tells of all its parameters; the backward
   // does.
   if (timeline.wrapper &&
-      timeline.fact(0, fmt::format("wrapper {}", *timeline.wrapper), "partial") != nullptr)
+      timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *timeline.wrapper),
+                    "partial") != nullptr)
     return std::vector<Finding>{};
   Finding finding = finding_of(kNeedlessFindUnused);
   finding.where = where(timeline, "wrap");

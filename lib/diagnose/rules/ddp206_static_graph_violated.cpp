@@ -62,7 +62,7 @@ void read_error(const Timeline& timeline, const TimelineStep* first, int rank,
 // change their use.
 bool only_left_out(const TimelineStep& first, const std::set<int>& parameters) {
   return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [&](int id) {
-    const auto usage = first.usage(0, id);
+    const auto usage = first.usage(first.first_rank(), id);
     return usage && !usage->used && usage->in_output.value_or(false);
   });
 }

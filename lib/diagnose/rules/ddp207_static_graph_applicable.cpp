@@ -15,7 +15,7 @@ namespace {
 // An output that forward returns and the loss leaves out breaks static_graph (pytorch#97030), and
 // so does no_sync in newer versions.
 bool static_graph_would_fail(const TimelineStep& step, int rank, const std::set<int>& unused) {
-  if (step.ranks[static_cast<std::size_t>(rank)]->unsynchronized_backwards > 0) return true;
+  if (step.at(rank)->unsynchronized_backwards > 0) return true;
   return std::any_of(unused.begin(), unused.end(),
                      [&](int id) { return step.usage(rank, id)->in_output.value_or(false); });
 }
@@ -31,7 +31,7 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
   // Each optimizer's steps tell of its own parameters only.
   if (std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
-        return step->ranks.front()->optimizer != steps.front()->ranks.front()->optimizer;
+        return step->first()->optimizer != steps.front()->first()->optimizer;
       }))
     return std::vector<Finding>{};
   const auto constant = unused(timeline, *steps.front(), 0);

@@ -11,8 +11,8 @@ namespace {
 // It stood still during optimizer.step(): what moved it (an average of weights, say) came from
 // elsewhere.
 bool still_in_step(const TimelineStep& step, int tensor) {
-  const auto before = step.sample(0, tensor, Stage::kWeightBefore);
-  const auto after = step.sample(0, tensor, Stage::kWeight);
+  const auto before = step.sample(step.first_rank(), tensor, Stage::kWeightBefore);
+  const auto after = step.sample(step.first_rank(), tensor, Stage::kWeight);
   return before && after && before->values == after->values;
 }
 
@@ -28,9 +28,9 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
     if (now.number != before.number + 1) continue;
     bool here = false;
     for (int id : unused_on_every_rank(timeline, now)) {
-      const auto usage = now.usage(0, id);
-      const auto was = before.find(0, id, Stage::kWeight);
-      const auto is = now.find(0, id, Stage::kWeight);
+      const auto usage = now.usage(now.first_rank(), id);
+      const auto was = before.find(before.first_rank(), id, Stage::kWeight);
+      const auto is = now.find(now.first_rank(), id, Stage::kWeight);
       if (!usage->in_optimizer || !was || !is || was->bits == is->bits || still_in_step(now, id))
         continue;
       moved.insert(id);

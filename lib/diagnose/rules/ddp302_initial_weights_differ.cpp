@@ -9,7 +9,8 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_initial_weights_differ(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto* start = timeline.step(0);
   if (start == nullptr || !start->complete())
     return Undecidable{"the weights before step 1 were not seen on every rank"};

@@ -42,7 +42,8 @@ bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*
 }
 
 Verdict check_buffers_drift(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kBuffersDrift);

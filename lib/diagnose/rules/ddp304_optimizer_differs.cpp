@@ -49,7 +49,7 @@ std::vector<json> facts_of(const Timeline& timeline, int optimizer, const char* 
 }
 
 std::optional<Finding> in_hyper_parameters(const Timeline& timeline, const TimelineStep& step) {
-  const auto groups = facts_of(timeline, step.ranks.front()->optimizer, "groups", step.number);
+  const auto groups = facts_of(timeline, step.first()->optimizer, "groups", step.number);
   if (groups.empty()) return {};
   const auto found = difference(groups);
   if (!found) return {};
@@ -71,7 +71,7 @@ std::optional<Finding> in_hyper_parameters(const Timeline& timeline, const Timel
 
 // Momentum and the like: each rank says what it had when it first stepped, and after each loading.
 std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& step) {
-  const auto states = facts_of(timeline, step.ranks.front()->optimizer, "state", step.number);
+  const auto states = facts_of(timeline, step.first()->optimizer, "state", step.number);
   if (states.empty() || std::all_of(states.begin(), states.end(),
                                     [&](const json& state) { return state == states.front(); }))
     return {};
@@ -91,7 +91,8 @@ std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& st
 }
 
 Verdict check_optimizer_differs(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
     auto finding = in_hyper_parameters(timeline, step);

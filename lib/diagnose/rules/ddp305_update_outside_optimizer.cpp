@@ -14,7 +14,7 @@ namespace {
 
 bool equal_after(const TimelineStep& step, int id) {
   const auto groups = step.groups(id, Stage::kWeight);
-  return groups.size() == 1 && groups.front().size() == step.ranks.size();
+  return groups.size() == 1 && groups.front().size() == step.expected();
 }
 
 bool different_before(const Timeline& timeline, const TimelineStep& step, int id) {
@@ -33,7 +33,8 @@ bool different_before(const Timeline& timeline, const TimelineStep& step, int id
 }
 
 Verdict check_update_outside_optimizer(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   std::vector<const TimelineStep*> steps;  // with the state before the first one
   for (const auto& step : timeline.steps) {
     if (step.examined()) steps.push_back(&step);

@@ -47,13 +47,15 @@ bool alike(const TensorInfo* a, const TensorInfo* b) {
 }
 
 Verdict check_model_mismatch(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
-  const auto* first = timeline.record(0);
-  if (first == nullptr) return Undecidable{"rank 0 left no record"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
+  const auto* first = timeline.record(timeline.first_rank());
+  if (first == nullptr)
+    return Undecidable{fmt::format("rank {} left no record", timeline.first_rank())};
   const ByName reference = parameters_by_name(*first);
   std::set<int> ranks;
   std::map<std::string, std::string> differences;  // by name
-  for (int rank = 1; rank < timeline.run.world_size; ++rank) {
+  for (int rank : all_ranks(timeline)) {
     const auto* record = timeline.record(rank);
     if (record == nullptr || record->tensors.empty() || first->tensors.empty()) continue;
     const ByName here = parameters_by_name(*record);
@@ -65,9 +67,9 @@ Verdict check_model_mismatch(const Timeline& timeline) {
       if (alike(on_first, on_rank)) return;
       ranks.insert(rank);
       const bool moved = on_first != nullptr && on_rank != nullptr && same_kind(on_first, on_rank);
-      differences.emplace(
-          name, fmt::format("{} {} on rank 0 and {} on rank {}", name, description(on_first, moved),
-                            description(on_rank, moved), rank));
+      differences.emplace(name, fmt::format("{} {} on rank {} and {} on rank {}", name,
+                                            description(on_first, moved), timeline.first_rank(),
+                                            description(on_rank, moved), rank));
     };
     for (const auto& [name, tensor] : reference) compare(name);
     for (const auto& [name, tensor] : here) compare(name);

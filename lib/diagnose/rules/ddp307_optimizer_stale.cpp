@@ -19,7 +19,7 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   bool held_used = false;
   for (const auto* step : steps) {
     for (int id : timeline.trainable()) {
-      const auto usage = step->usage(0, id);
+      const auto usage = step->usage(step->first_rank(), id);
       if (!usage) continue;
       if (usage->in_optimizer) {
         held.insert(id);

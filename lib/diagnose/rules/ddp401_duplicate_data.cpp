@@ -16,7 +16,7 @@ constexpr std::size_t kFewestSteps = 4;
 
 // By hooks of the program's own: what is seen after the backward is no local gradient any more.
 bool synchronized_in_backward(const TimelineStep& step) {
-  const auto& calls = step.ranks.front()->calls;
+  const auto& calls = step.first()->calls;
   return std::any_of(calls.begin(), calls.end(),
                      [](const Collective& call) { return call.moment == "backward"; });
 }
@@ -50,7 +50,8 @@ std::vector<std::vector<int>> twins(const Timeline& timeline, const TimelineStep
 }
 
 Verdict check_duplicate_data(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.size() < kFewestSteps)
     return Undecidable{

@@ -64,8 +64,8 @@ Verdict check_nonfinite_gradient(const Timeline& timeline) {
         "The {} of {} got NaN or Inf in step {} on {}{}, and the weights took it over.",
         local ? "local gradient" : "synchronized gradient", list_of(finding.parameters),
         step.number, ranks_of(origin.ranks),
-        local && origin.ranks.size() < step.ranks.size() ? "; averaging spread it to every rank"
-                                                         : "");
+        local && origin.ranks.size() < step.expected() ? "; averaging spread it to every rank"
+                                                       : "");
     finding.prescription = {
         "Look at this rank's batch and loss in that step (empty batch, division by zero, log of "
         "zero, overflow in "

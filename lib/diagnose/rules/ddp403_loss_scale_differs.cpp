@@ -11,14 +11,16 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_loss_scale_differs(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
-    const auto& first = *step.ranks.front();
-    const bool scales = std::any_of(step.ranks.begin(), step.ranks.end(), [&](const auto* rank) {
+    const auto& first = *step.first();
+    const auto records = step.records();
+    const bool scales = std::any_of(records.begin(), records.end(), [&](const auto* rank) {
       return rank->scale && first.scale && *rank->scale != *first.scale;
     });
-    const bool skips = std::any_of(step.ranks.begin(), step.ranks.end(), [&](const auto* rank) {
+    const bool skips = std::any_of(records.begin(), records.end(), [&](const auto* rank) {
       return rank->skipped != first.skipped;
     });
     if (!scales && !skips) continue;
@@ -27,7 +29,7 @@ Verdict check_loss_scale_differs(const Timeline& timeline) {
     finding.ranks = all_ranks(timeline);
     finding.first_step = step.number;
     std::string values;
-    for (const auto* rank : step.ranks) {
+    for (const auto* rank : records) {
       finding.evidence["scale_by_rank"].push_back(rank->scale.value_or(0.0));
       finding.evidence["skipped_by_rank"].push_back(rank->skipped);
       values += fmt::format("{}{:g}{}", values.empty() ? "" : ", ", rank->scale.value_or(0.0),

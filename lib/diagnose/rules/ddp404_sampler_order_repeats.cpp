@@ -55,11 +55,11 @@ std::vector<Pass> trained(const std::vector<Pass>& passes, const std::string& sa
 }
 
 Verdict check_sampler_order_repeats(const Timeline& timeline) {
-  const auto* record = timeline.record(0);
+  const auto* record = timeline.record(timeline.first_rank());
   if (record == nullptr) return Undecidable{"rank 0 left no record"};
   const auto all = passes_of(*record);
   const std::string sampler = training_sampler(all);
-  const auto* shuffles = timeline.fact(0, sampler, "shuffle");
+  const auto* shuffles = timeline.fact(timeline.first_rank(), sampler, "shuffle");
   if (shuffles == nullptr || shuffles->value != "true" || record->steps.empty())
     return std::vector<Finding>{};
   const auto passes = trained(all, sampler, record->steps.back().step);

@@ -15,14 +15,15 @@ namespace {
 constexpr std::int64_t kFewSamples = 8;
 
 Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   if (!timeline.wrapper) return Undecidable{"there is no wrapper whose BatchNorm could be seen"};
   const std::string subject = fmt::format("wrapper {}", *timeline.wrapper);
-  const Fact* norms = timeline.fact(0, subject, "batchnorm");
+  const Fact* norms = timeline.fact(timeline.first_rank(), subject, "batchnorm");
   if (norms == nullptr) return std::vector<Finding>{};
   const auto counts = nlohmann::json::parse(norms->value);
   const int local = counts.at("modules").get<int>() - counts.at("synchronized").get<int>();
-  const Fact* samples = timeline.fact(0, subject, "batchnorm_samples");
+  const Fact* samples = timeline.fact(timeline.first_rank(), subject, "batchnorm_samples");
   if (local == 0) return std::vector<Finding>{};
   if (samples == nullptr)
     return Undecidable{"no BatchNorm was seen to run in training mode inside a wrapper's forward"};

@@ -53,7 +53,7 @@ std::optional<Where> user_line(const Timeline& timeline, int rank) {
 // Ranks of which nothing is known here, neither a record nor an end.
 std::vector<int> absent_ranks(const Timeline& timeline) {
   std::vector<int> absent;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank = 0; rank < timeline.run.world_size; ++rank) {
     if (timeline.record(rank) == nullptr && exit_of(timeline, rank) == nullptr)
       absent.push_back(rank);
   }
@@ -79,6 +79,7 @@ std::optional<Finding> by_absence(const Timeline& timeline) {
   finding.ranks = absent;
   finding.certainty = Certainty::kLikely;
   finding.evidence["kind"] = "hang";
+  finding.evidence["ran_elsewhere"] = true;
   finding.message =
       fmt::format("{} ran elsewhere and did not answer any more in step {}: here, {}.",
                   ranks_of(absent), *finding.first_step, waiting);

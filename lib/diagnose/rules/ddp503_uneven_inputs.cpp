@@ -22,7 +22,8 @@ std::string steps_of(const Timeline& timeline) {
 }
 
 Verdict check_uneven_inputs(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kUneven) return std::vector<Finding>{};
   Finding finding = finding_of(kUnevenInputs, timeline, *divergence);

@@ -11,7 +11,8 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_rank_local_collective(const Timeline& timeline) {
-  if (timeline.run.world_size < 2) return Undecidable{"there is only one rank, nothing to compare"};
+  if (all_ranks(timeline).size() < 2)
+    return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kLocal) return std::vector<Finding>{};
   Finding finding = finding_of(kRankLocalCollective, timeline, *divergence);

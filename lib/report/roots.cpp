@@ -1,0 +1,92 @@
+// The record has roots of its own (record.h, Root). They are over everything that was seen, with
+// ids that hold for one rank: also over tensors that ranks may have for themselves. These here are
+// over what a difference in would be a finding, by name.
+#include "lib/report/roots.h"
+
+#include <algorithm>
+#include <map>
+
+#include "lib/diagnose/facts.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr std::size_t kNameLength = 16;  // hexadecimal digits that tell lists of tensors apart
+
+std::string digest_of_text(const std::string& text) {
+  const std::int64_t sizes[] = {static_cast<std::int64_t>(text.size())};
+  constexpr std::int64_t kStrides[] = {1};
+  return to_hex(digest({text.data(), DType::kUInt8, sizes, kStrides}).bits);
+}
+
+std::string name_of(const Timeline& timeline, const std::vector<int>& ids) {
+  std::string text;
+  for (const int id : ids) {
+    const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+    text += tensor.name + '\n' + tensor.dtype;
+    for (const auto size : tensor.sizes) text += ' ' + std::to_string(size);
+    text += '\n';
+  }
+  return digest_of_text(text).substr(0, kNameLength);
+}
+
+// Empty where the rank has none of them.
+std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& ids, Stage stage) {
+  std::string text;
+  bool any = false;
+  for (const int id : ids) {
+    const auto seen = step.find(rank, id, stage);
+    any = any || seen;
+    text += seen ? '+' : '-';
+    if (seen) text.append(seen->bits.begin(), seen->bits.end());
+  }
+  return any ? digest_of_text(text) : std::string();
+}
+
+std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& step, Stage stage) {
+  std::vector<int> ids = compared(timeline, step, stage);
+  const auto name = [&](int id) { return timeline.tensors[static_cast<std::size_t>(id)].name; };
+  std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return name(a) < name(b); });
+  std::map<std::string, std::vector<int>> by_root;
+  if (step.same_everywhere(stage)) {
+    by_root[root_of(step, timeline.first_rank(), ids, stage)] = timeline.ranks();
+  } else {
+    for (const int rank : timeline.ranks())
+      by_root[root_of(step, rank, ids, stage)].push_back(rank);
+  }
+  by_root.erase("");
+  std::vector<RootGroup> groups;
+  const std::string tensors = name_of(timeline, ids);
+  for (const auto& [root, ranks] : by_root) groups.push_back({tensors, root, RankSet(ranks)});
+  return groups;
+}
+
+}  // namespace
+
+std::vector<StepRoots> roots_of(const Timeline& timeline) {
+  std::vector<StepRoots> roots;
+  for (const auto& step : timeline.steps) {
+    const auto records = step.records();
+    const bool looked_at = std::any_of(records.begin(), records.end(),
+                                       [](const auto* rank) { return rank->examined; });
+    if (!looked_at) continue;
+    StepRoots here{step.number, {}, groups_of(timeline, step, Stage::kWeight)};
+    if (step.number > 0) here.gradient = groups_of(timeline, step, Stage::kGradient);
+    if (!here.gradient.empty() || !here.weight.empty()) roots.push_back(std::move(here));
+  }
+  return roots;
+}
+
+bool comparable(const std::vector<RootGroup>& groups) {
+  return std::all_of(groups.begin(), groups.end(), [&](const RootGroup& group) {
+    return group.tensors == groups.front().tensors;
+  });
+}
+
+bool comparable(const std::vector<StepRoots>& roots) {
+  return std::all_of(roots.begin(), roots.end(), [](const StepRoots& step) {
+    return comparable(step.gradient) && comparable(step.weight);
+  });
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,34 @@
+// What ranks saw, in so few bytes that the ranks of other machines can be compared with it: for
+// each examined step one root per group of ranks that saw the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/diagnose/rank_set.h"
+#include "lib/timeline/timeline.h"
+
+namespace ddp_doctor {
+
+// Ranks with the same bits in all tensors that the rules compare (DDP102, DDP301, DDP302).
+struct RootGroup {
+  // Digest of the tensors: their names, types and sizes. Roots of other tensors are not comparable.
+  std::string tensors;
+  std::string root;  // 128 bits over all of them
+  RankSet ranks;
+};
+
+struct StepRoots {
+  std::int64_t step = 0;            // 0: before the first one
+  std::vector<RootGroup> gradient;  // at optimizer.step
+  std::vector<RootGroup> weight;    // after it
+};
+
+std::vector<StepRoots> roots_of(const Timeline& timeline);
+
+// Wherever several ranks have roots, these are of the same tensors.
+bool comparable(const std::vector<StepRoots>& roots);
+bool comparable(const std::vector<RootGroup>& groups);
+
+}  // namespace ddp_doctor
