@@ -9,8 +9,9 @@ usage: digest_python.py --benchmark BUILD/bin/digest_benchmark [--rounds N]     
     TrainCheck           tensor_hash (traincheck/proxy_wrapper/hash.py), which this file computes by its formula: each value times 1e8 as an
                          int64, then along each row h = h * 6364136223846793005 + x + 1, a column at a time in NumPy
 
-Rounds take the C++ benchmark and the Python cases in turn. Other work on the machine only ever slows a case down, so the figure of a case is
-its best round, and its share of the floor is best to best; the range is that of the shares within a round.
+Rounds take the C++ benchmark and the Python cases in turn. Rates are by processor time, so that what else runs on the core does not count; what
+remains only ever slows a case down, so the figure of a case is its best round, and its share of the floor is best to best; the range is that of
+the shares within a round.
 """
 import argparse
 import array
@@ -88,9 +89,9 @@ def python_round(torch, data):
     result = {}
     for dtype, tensor in data:
         for text, function in PYTHON:
-            begin = time.perf_counter()
+            begin = time.process_time()
             function(torch, tensor)
-            result[text, dtype] = MIB / 1024 / (time.perf_counter() - begin)
+            result[text, dtype] = MIB / 1024 / (time.process_time() - begin)
     return result
 
 
