@@ -1,9 +1,15 @@
-// digest() beside the two floors in the same run: reading the bytes at all, and XXH3 alone.
+// digest() beside the two floors in the same run: reading the bytes at all, and XXH3 alone; and
+// beside SHA-1, by which Megatron-LM compares replicas. digest_python.py makes one table of these
+// and of what Python programs do.
 
 #include <benchmark/benchmark.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#ifdef DDP_DOCTOR_BENCH_OPENSSL
+#include <openssl/evp.h>
+#endif
 
 #include <cmath>
 #include <cstdint>
@@ -75,6 +81,22 @@ void floor_xxh3(benchmark::State& state) {
   count_bytes(state);
 }
 BENCHMARK(floor_xxh3)->Unit(benchmark::kMillisecond);
+
+#ifdef DDP_DOCTOR_BENCH_OPENSSL
+void sha1(benchmark::State& state) {
+  const auto& words = storage();
+  unsigned char hash[EVP_MAX_MD_SIZE];
+  for (auto _ : state) {
+    if (EVP_Digest(words.data(), kBytes, hash, nullptr, EVP_sha1(), nullptr) != 1) {
+      state.SkipWithError("libcrypto offers no SHA-1");
+      return;
+    }
+    benchmark::DoNotOptimize(hash);
+  }
+  count_bytes(state);
+}
+BENCHMARK(sha1)->Unit(benchmark::kMillisecond);
+#endif
 
 void digest_view(benchmark::State& state, DType dtype, const std::vector<std::int64_t>& sizes,
                  const std::vector<std::int64_t>& strides) {

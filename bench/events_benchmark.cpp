@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "bench/iterations.h"
 #include "lib/record/call_log.h"
 #include "lib/record/probe_api.h"
 #include "lib/record/progress.h"
@@ -80,9 +81,9 @@ void api_call_log(benchmark::State& state) {
   ddpd_close(record);
 }
 
-BENCHMARK(progress_map);
-BENCHMARK(call_log);
-BENCHMARK(api_call_log);
+BENCHMARK(progress_map)->Apply(as_often_as_asked);
+BENCHMARK(call_log)->Apply(as_often_as_asked);
+BENCHMARK(api_call_log)->Apply(as_often_as_asked);
 
 }  // namespace
 }  // namespace ddp_doctor

@@ -13,6 +13,8 @@
 #include <memory>
 #include <optional>
 
+#include "bench/iterations.h"
+
 namespace {
 
 using namespace ddp_doctor;
@@ -63,8 +65,13 @@ void every_step_examined(benchmark::State& state) {
   std::filesystem::remove_all(folder);
 }
 
-BENCHMARK(plain)->Arg(64)->Arg(512)->Unit(benchmark::kMicrosecond)->UseRealTime();
-BENCHMARK(not_examined)->Arg(64)->Arg(512)->Unit(benchmark::kMicrosecond)->UseRealTime();
-BENCHMARK(every_step_examined)->Arg(64)->Arg(512)->Unit(benchmark::kMicrosecond)->UseRealTime();
+void configure(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Arg(64)->Arg(512)->Unit(benchmark::kMicrosecond)->UseRealTime();
+  as_often_as_asked(benchmark);
+}
+
+BENCHMARK(plain)->Apply(configure);
+BENCHMARK(not_examined)->Apply(configure);
+BENCHMARK(every_step_examined)->Apply(configure);
 
 }  // namespace

@@ -1,31 +1,49 @@
 #!/usr/bin/env python3
-"""What the examination costs an unmodified Python program: step times with and without ddp-doctor, in turn, on two ranks over gloo.
+"""What the examination costs an unmodified Python program, beside other ways to check replicas: step times, in turn, on two ranks over gloo.
 
-usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,deep,gpt] [--repeats N] [--steps N]
+usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,deep,gpt] [--ways ...] [--repeats N] [--steps N]
 
     mlp  10 parameter tensors, steps of some milliseconds, and
     deep 200 small ones: what the calls cost
     gpt  about 30 M parameters, steps of about a second: what the bytes cost
 
-Each repeat runs the program plainly, with the default sampling (every one of the first 20 steps, then every 10th), and with every
-step examined. The programs measure their steps themselves; figures are of the steps after the 20th, ratios are taken within a repeat.
+    plain       the program alone
+    sampled     ddp-doctor's default: every one of the first steps, then every 10th
+    every       ddp-doctor, every step examined
+    detail      TORCH_DISTRIBUTED_DEBUG=DETAIL
+    all-gather  what people write by hand, done the fast way: all gradients as one flat tensor before optimizer.step(), all weights after it,
+                gathered from all ranks and compared (max |a - b|), every step
+    sha1        Megatron-LM's check_param_hashes_across_dp_replicas: SHA-1 of every parameter, gathered and compared, every step
+
+How the figures are made robust. On a shared machine a core may run at half its speed for seconds, so that single medians of two runs may
+differ by two though the programs are the same. Other work only ever adds time. So: many short runs rather than a few long ones; in a repeat every
+way takes its turn, in the opposite order every other time; of a run counts the lower quartile of its steps, which holds as long as a quarter of
+them met a quiet machine; and of a way the lowest of these over the repeats. The ratio to plain is lowest to lowest. Beside it stands the median of
+the ratios within a repeat and their range: where they are far from the first, the machine was too busy for these figures. Steps after the warm-up only.
 """
 import argparse
+import array
+import contextlib
+import hashlib
 import json
 import os
 import pathlib
 import re
 import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-WARMUP, EVERY = 20, 10  # the defaults of `ddp-doctor run`
+WAYS = ("plain", "sampled", "every", "detail", "all-gather", "sha1")
+CHECKS = ("all-gather", "sha1")  # are part of the loop
+EVERY = 10  # the default of `ddp-doctor run`
 RANKS = 2
-STEPS = {"mlp": 200, "deep": 400, "gpt": 20}  # after the warm-up
-REPEATS = {"mlp": 7, "deep": 3, "gpt": 3}
+WARMUP = {"mlp": 20, "deep": 20, "gpt": 2}  # 20 is the default of `ddp-doctor run`; the first two steps build buckets
+STEPS = {"mlp": 100, "deep": 100, "gpt": 10}  # after the warm-up
+REPEATS = {"mlp": 6, "deep": 5, "gpt": 2}
 MARK = "step times "
 
 
@@ -74,7 +92,23 @@ def gpt(vocabulary=16384, width=512, depth=7, context=128, batch=2):
     return Gpt(), data, torch.optim.AdamW
 
 
-def train(program, steps):
+def gathered_alike(torch, dist, tensors):
+    flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
+    everyones = [torch.zeros_like(flat) for _ in range(RANKS)]
+    dist.all_gather(everyones, flat)
+    return (everyones[0] - everyones[1]).abs().max().item() == 0
+
+
+def hashes_alike(torch, dist, parameters):
+    hashes = torch.stack([
+        torch.frombuffer(array.array("B", hashlib.sha1(p.data.to("cpu").float().numpy()).digest()), dtype=torch.uint8) for p in parameters
+    ])
+    everyones = [torch.zeros_like(hashes) for _ in range(RANKS)]
+    dist.all_gather(everyones, hashes)
+    return torch.equal(hashes, everyones[0])
+
+
+def train(program, steps, check):
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -83,17 +117,24 @@ def train(program, steps):
     torch.manual_seed(dist.get_rank())
     model, data, optimizer = {"mlp": mlp, "deep": deep, "gpt": gpt}[program]()
     ddp = DistributedDataParallel(model)
+    parameters = list(model.parameters())
     optimizer = optimizer(ddp.parameters(), lr=1e-3)
     moments = [time.perf_counter()]
     for _ in range(steps):
         inputs, labels = data()
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
+        if check == "all-gather":
+            assert gathered_alike(torch, dist, [p.grad for p in parameters])
         optimizer.step()
+        if check == "all-gather":
+            assert gathered_alike(torch, dist, parameters)
+        elif check == "sha1":
+            assert hashes_alike(torch, dist, parameters)
         moments.append(time.perf_counter())
     if dist.get_rank() == 0:
         times = [round(1e6 * (end - begin), 1) for begin, end in zip(moments, moments[1:])]
-        shape = {"tensors": len(list(model.parameters())), "parameters": sum(p.numel() for p in model.parameters())}
+        shape = {"tensors": len(parameters), "parameters": sum(p.numel() for p in parameters)}
         print(MARK + json.dumps(dict(shape, microseconds=times, torch=torch.__version__)), flush=True)
     dist.destroy_process_group()
 
@@ -101,8 +142,8 @@ def train(program, steps):
 # ---- running them
 
 
-def environment():
-    return dict(os.environ, OMP_NUM_THREADS="1", USE_LIBUV="0")
+def environment(**more):
+    return dict(os.environ, OMP_NUM_THREADS="1", USE_LIBUV="0", **more)
 
 
 def printed(text, command):
@@ -112,7 +153,7 @@ def printed(text, command):
     return json.loads(found.group(1))
 
 
-def run_plainly(options, rank_arguments):
+def run_plainly(options, rank_arguments, **more):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
@@ -120,7 +161,7 @@ def run_plainly(options, rank_arguments):
     ranks = [
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=dict(environment(), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
+            env=environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **more),
         )
         for rank in range(RANKS)
     ]
@@ -128,38 +169,47 @@ def run_plainly(options, rank_arguments):
     return printed("".join(texts), command)
 
 
-def run_examined(options, rank_arguments, every):
+def run_examined(options, rank_arguments, every, warmup):
     with tempfile.TemporaryDirectory(prefix="ddp-doctor-bench-") as folder:
+        out = pathlib.Path(folder) / "run"
         command = [
-            options.doctor, "run", "--python", options.python, "--nproc-per-node", str(RANKS), "--every", str(every), "--warmup", str(WARMUP),
-            "--fail-on", "error", "--format", "json", "--out", os.path.join(folder, "run"), __file__, "--", *rank_arguments,
+            options.doctor, "run", "--python", options.python, "--nproc-per-node", str(RANKS), "--every", str(every), "--warmup", str(warmup),
+            "--fail-on", "error", "--format", "json", "--out", str(out), __file__, "--", *rank_arguments,
         ]
         done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-        return dict(printed(done.stderr, command), own_ms=json.loads(done.stdout)["runs"][0]["overhead"]["milliseconds_per_step"])
+        size = sum(file.stat().st_size for file in out.glob("*/rank-00000.sqlite*"))
+        with contextlib.closing(sqlite3.connect(next(out.glob("*/rank-00000.sqlite")))) as record:
+            kept = record.execute("SELECT coalesce(sum(length(bytes)), 0) FROM kept_values").fetchone()[0]
+        return dict(printed(done.stderr, command), bytes=size - kept, kept=kept, own_ms=json.loads(done.stdout)["runs"][0]["overhead"]["milliseconds_per_step"])
 
 
-def repeat(options, program, steps):
-    """One plain run and both examined ones; medians of single steps, in microseconds."""
-    rank_arguments = ["--train", program, "--steps", str(steps)]
-    plain = run_plainly(options, rank_arguments)
-    sampled = run_examined(options, rank_arguments, EVERY)
-    every = run_examined(options, rank_arguments, 1)
-    numbered = list(enumerate(sampled["microseconds"], 1))[WARMUP:]
-    examined = statistics.median(time for number, time in numbered if number % EVERY == 0)
-    between = statistics.median(time for number, time in numbered if number % EVERY != 0)
-    return {
-        "shape": plain,
-        "plain": statistics.median(plain["microseconds"][WARMUP:]),
-        "between": between,
-        "examined": examined,
-        "average": (examined + (EVERY - 1) * between) / EVERY,
-        "every": statistics.median(every["microseconds"][WARMUP:]),
-        "warmup": sum(sampled["microseconds"][:WARMUP]) - sum(plain["microseconds"][:WARMUP]),
-        "warmup_without_first": sum(sampled["microseconds"][1:WARMUP]) - sum(plain["microseconds"][1:WARMUP]),
-        "own": 1000 * every["own_ms"],
-    }
+def low(times):
+    """The lower quartile."""
+    return statistics.quantiles(times, n=4, method="inclusive")[0] if len(times) > 1 else times[0]
+
+
+def repeat(options, program, steps, backwards):
+    """Each way once: lower quartiles of single steps, in microseconds."""
+    warmup = WARMUP[program]
+    words = ["--train", program, "--steps", str(warmup + steps)]
+    runs = {}
+    for way in reversed(options.ways) if backwards else options.ways:
+        print(f"{time.strftime('%H:%M:%S')} {program}, {way}", file=sys.stderr, flush=True)
+        if way in ("sampled", "every"):
+            runs[way] = run_examined(options, words, EVERY if way == "sampled" else 1, warmup)
+        elif way == "detail":
+            runs[way] = run_plainly(options, words, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+        else:
+            runs[way] = run_plainly(options, words + (["--check", way] if way in CHECKS else []))
+    times = {way: low(run["microseconds"][warmup:]) for way, run in runs.items() if way != "sampled"}
+    if "sampled" in runs:
+        numbered = list(enumerate(runs["sampled"]["microseconds"], 1))[warmup:]
+        times["examined"] = low([time for number, time in numbered if number % EVERY == 0])
+        times["between"] = low([time for number, time in numbered if number % EVERY != 0])
+        times["sampled"] = (times["examined"] + (EVERY - 1) * times["between"]) / EVERY
+    return {"times": times, "runs": runs}
 
 
 # ---- the table
@@ -176,51 +226,89 @@ def spread(values, show):
     return f"{show(statistics.median(values))} ({show(min(values))} to {show(max(values))})"
 
 
-def table(program, repeats):
-    shape = repeats[0]["shape"]
+ROWS = (
+    ("plain", "plain"),
+    ("between", f"ddp-doctor, default sampling: steps in between ({EVERY - 1} of {EVERY})"),
+    ("examined", f"ddp-doctor, default sampling: examined steps (1 of {EVERY})"),
+    ("sampled", "**ddp-doctor, default sampling, on average**"),
+    ("every", "**ddp-doctor, every step**"),
+    ("detail", "TORCH_DISTRIBUTED_DEBUG=DETAIL"),
+    ("all-gather", "gradients and weights gathered and compared, every step"),
+    ("sha1", "Megatron-LM's SHA-1 of the weights, every step"),
+)
+
+
+def records(repeats, warmup, steps):
+    """Lines about the size of rank 0's record."""
+    runs = repeats[0]["runs"]
+    tensors = runs["plain"]["tensors"]
+    sizes, looked_at = {}, {}
+    for way, name, every in (("sampled", "default sampling", EVERY), ("every", "every step", 1)):
+        if way in runs:
+            sizes[way] = runs[way]["bytes"]
+            looked_at[way] = sum(1 for step in range(1, steps + 1) if step <= warmup or step % every == 0)
+            yield (f"- record of a rank, {name}: {sizes[way] / 1e3:.0f} kB for {steps} steps of which {looked_at[way]} were examined: "
+                   f"{sizes[way] / steps / tensors:.0f} bytes per step and parameter tensor; and {runs[way]['kept'] / 1e6:.3g} MB of kept values, "
+                   "within a budget for the whole run")
+    if len(sizes) == 2 and looked_at["every"] > looked_at["sampled"]:
+        more = (sizes["every"] - sizes["sampled"]) / (looked_at["every"] - looked_at["sampled"]) / tensors
+        yield f"- one more examined step: {more:.0f} bytes per parameter tensor, by the difference of the two"
+
+
+def table(program, repeats, warmup, steps):
+    shape = repeats[0]["runs"]["plain"]
     tensors = shape["tensors"]
     print(f"\n**{program}**: {tensors} parameter tensors, {shape['parameters'] / 1e6:.3g} M parameters, torch {shape['torch']}, "
-          f"{len(repeats)} repeats\n")
-    print("| | step | ratio to plain, pair by pair |\n|---|---|---|")
-    print(f"| plain | {spread([r['plain'] for r in repeats], duration)} | 1 |")
-    for key, name in (
-        ("between", f"sampled, steps in between ({EVERY - 1} of {EVERY})"),
-        ("examined", f"sampled, examined steps (1 of {EVERY})"),
-        ("average", "sampled, on average"),
-        ("every", "every step examined"),
-    ):
-        ratios = [r[key] / r["plain"] for r in repeats]
-        print(f"| {name} | {spread([r[key] for r in repeats], duration)} | {spread(ratios, lambda ratio: f'{ratio:.3f}')} |")
+          f"{len(repeats)} repeats of {steps} steps\n")
+    print("| | step, lowest (and median) of the repeats | ratio to plain, lowest to lowest | within a repeat: median (range) |\n|---|---|---|---|")
+    best = {way: min(r["times"][way] for r in repeats) for way in repeats[0]["times"]}
+    for way, name in ROWS:
+        if way in best:
+            times, ratios = [r["times"][way] for r in repeats], [r["times"][way] / r["times"]["plain"] for r in repeats]
+            print(f"| {name} | {duration(best[way])} ({duration(statistics.median(times))}) | {best[way] / best['plain']:.3f} "
+                  f"| {spread(ratios, lambda ratio: f'{ratio:.3f}') if way != 'plain' else ''} |")
     print()
-    extra = [r["every"] - r["plain"] for r in repeats]
-    print(f"- an examined step costs {spread(extra, duration)} more than a plain one, by the report's own account "
-          f"{duration(statistics.median(r['own'] for r in repeats))}: {spread([e / tensors for e in extra], duration)} per parameter tensor")
-    print(f"- the first {WARMUP} steps, all examined, cost {spread([r['warmup'] for r in repeats], duration)} once, "
-          f"of which {duration(statistics.median(r['warmup'] - r['warmup_without_first'] for r in repeats))} in the first")
+    plain = [r["times"]["plain"] for r in repeats]
+    print(f"- noise: the plain steps of the slowest repeat took {max(plain) / min(plain):.2f} times those of the fastest")
+    if "every" in best:
+        extra = best["every"] - best["plain"]
+        own = 1000 * min(r["runs"]["every"]["own_ms"] for r in repeats)
+        print(f"- an examined step costs {duration(extra)} more than a plain one, {duration(extra / tensors)} per parameter tensor; by the report's own account "
+              f"{duration(own)}, {duration(own / tensors)} per parameter tensor")
+        first = [sum(r["runs"]["every"]["microseconds"][:warmup]) - sum(r["runs"]["plain"]["microseconds"][:warmup]) for r in repeats]
+        print(f"- the first {warmup} steps, all examined, cost {spread(first, duration)} once")
+    for line in records(repeats, warmup, warmup + steps):
+        print(line)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--check", choices=CHECKS, help=argparse.SUPPRESS)
     parser.add_argument("--doctor")
     parser.add_argument("--python", default=sys.executable, help="has torch [this one]")
     parser.add_argument("--programs", default="mlp,deep,gpt")
+    parser.add_argument("--ways", default=",".join(WAYS), help="[all]")
     parser.add_argument("--repeats", type=int, help=f"[{REPEATS}]")
-    parser.add_argument("--steps", type=int, help=f"after the first {WARMUP} [{STEPS}]")
+    parser.add_argument("--steps", type=int, help=f"after the warm-up of {WARMUP} [{STEPS}]")
     options = parser.parse_args()
     if options.train:
-        return train(options.train, options.steps)
+        return train(options.train, options.steps, options.check)
     if not options.doctor:
         parser.error("--doctor is needed: BUILD/bin/ddp-doctor")
     options.doctor, options.python = (str(pathlib.Path(path).absolute()) for path in (options.doctor, options.python))
+    options.ways = options.ways.split(",")
+    if "plain" not in options.ways or not set(options.ways) <= set(WAYS):
+        parser.error(f"--ways: plain, and of {', '.join(WAYS[1:])} any")
     for program in options.programs.split(","):
         if program not in STEPS:
             parser.error(f"--programs: {program} is none of {', '.join(STEPS)}")
         steps = max(EVERY, options.steps or STEPS[program])  # at least one sampled step
         load = os.getloadavg()[0]
-        repeats = [repeat(options, program, WARMUP + steps) for _ in range(options.repeats or REPEATS[program])]
-        table(program, repeats)
-        print(f"- load of the machine before: {load:.1f}, {os.cpu_count()} cores")
+        begin = time.monotonic()
+        repeats = [repeat(options, program, steps, i % 2 == 1) for i in range(options.repeats or REPEATS[program])]
+        table(program, repeats, WARMUP[program], steps)
+        print(f"- load of the machine before: {load:.1f}, {os.cpu_count()} cores; all this took {time.monotonic() - begin:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

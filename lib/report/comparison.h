@@ -12,8 +12,8 @@ void compare_runs(Report& report);
 // time.
 std::optional<Cost> cost_between(const RunReport& run, const RunReport& base);
 
-// "1.12 times the step time of ddp (1.08 to 1.15, 5 pairs)"; "no measurable difference ..." where
-// the pairs do not agree.
+// "1.12 times the step time of ddp (1.08 to 1.15 in 6 pairs of runs)"; "no measurable difference
+// ..." where the interval holds 1.
 std::string describe(const Cost& cost, const std::string& base);
 
 // "equal bit for bit in all 8 steps", or where they part first.

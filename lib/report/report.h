@@ -58,6 +58,8 @@ struct StepTime {
 };
 
 // What a step costs relative to another run: the ratios of their median step times, pair by pair.
+// `low` to `high` is the range of up to eight ratios, and of more the interval that holds their
+// median with at least 95 % probability (sign test).
 struct Cost {
   int base = 0;  // the run it is relative to
   double ratio = 1.0;
@@ -65,7 +67,8 @@ struct Cost {
   double high = 1.0;
   std::size_t pairs = 0;
 
-  // Every pair says the same, and there are enough of them.
+  // The interval does not hold 1, and there are enough pairs (six) that two runs of the same
+  // program would come out so in no more than one case of 20.
   bool measurable() const;
 };
 

@@ -31,11 +31,6 @@ RunBuilder program(const std::string& name, const std::string& strategy, Purpose
   return run;
 }
 
-RunReport again(RunReport run, std::vector<std::optional<double>> ms) {
-  run.again_ms = std::move(ms);
-  return run;
-}
-
 // Rank 1 has weights of its own from the start, and gradients of its own from step 2 on.
 RunBuilder with_two_bugs(const std::string& strategy) {
   RunBuilder run = program("train.py", strategy, Purpose::kFix);
@@ -55,32 +50,6 @@ TEST(Labels, AreStrategiesOfOneProgramAndProgramsOtherwise) {
   EXPECT_EQ(two.runs[0].label, "bug.py");
   EXPECT_EQ(two.runs[1].label, "fixed.py@ddp");
   EXPECT_EQ(two.runs[2].label, "bug.py #2");
-}
-
-TEST(Cost, IsTheMedianOfPairsAndMeasurableOnlyWhereAllAgree) {
-  const auto cost = [](const std::vector<std::optional<double>>& base,
-                       const std::vector<std::optional<double>>& other) {
-    const Report report =
-        make_report({again(report_run(program("t.py", "as-is", Purpose::kFix).build(), 0), base),
-                     again(report_run(program("t.py", "ddp", Purpose::kFix).build(), 1), other)});
-    return report.runs[1].cost.value();
-  };
-  const Cost dearer = cost({10.0, 20.0, 10.0}, {11.0, 24.0, 13.0});
-  EXPECT_DOUBLE_EQ(dearer.ratio, 1.2);
-  EXPECT_DOUBLE_EQ(dearer.low, 1.1);
-  EXPECT_DOUBLE_EQ(dearer.high, 1.3);
-  EXPECT_TRUE(dearer.measurable());
-  EXPECT_EQ(describe(dearer, "as-is"),
-            "1.20 times the step time of as-is (1.10 to 1.30 in 3 pairs of runs)");
-
-  const Cost noise = cost({10.0, 10.0, 10.0}, {11.0, 9.5, 10.2});
-  EXPECT_FALSE(noise.measurable());
-  EXPECT_THAT(describe(noise, "as-is"), HasSubstr("no measurable difference"));
-
-  // A repeat that did not come to its end takes its pair with it.
-  const Cost few = cost({10.0, {}, 10.0}, {12.0, 12.0, 12.0});
-  EXPECT_EQ(few.pairs, 2u);
-  EXPECT_FALSE(few.measurable());
 }
 
 TEST(Comparison, SaysOutcomesAndWhereRunsPart) {

@@ -9,7 +9,7 @@ Action setup_run(CLI::App& app) {
     Subject subject;
     OutputOptions output;
     bool fix = false;
-    int repeats = 5;
+    int repeats = 6;
   };
   auto options = std::make_shared<Options>();
   add_subject_flags(app, options->subject);

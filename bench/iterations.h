@@ -1,0 +1,18 @@
+// For instructions.py, which counts instructions of two runs that differ in nothing but their
+// number of iterations.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+
+namespace ddp_doctor {
+
+// Exactly DDP_DOCTOR_BENCH_ITERATIONS of them where that is set; as many as take long enough where
+// it is not.
+inline void as_often_as_asked(benchmark::internal::Benchmark* benchmark) {
+  const char* asked = std::getenv("DDP_DOCTOR_BENCH_ITERATIONS");
+  if (asked != nullptr) benchmark->Iterations(std::atoll(asked));
+}
+
+}  // namespace ddp_doctor
