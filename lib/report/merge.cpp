@@ -18,6 +18,11 @@ namespace {
 constexpr char kNotOneJob[] =
     "; give the reports that one job left on its machines, or show them one by one";
 
+constexpr char kWithin[] =
+    "ranks of different reports were compared in their gradients and weights; in all else "
+    "(buffers, "
+    "optimizer settings, data, used parameters, collectives) only those of the same report";
+
 // A launcher is told on each machine which one that is.
 std::string program_of(const Report& report) {
   static const std::regex own(
@@ -105,7 +110,7 @@ std::vector<StepRoots> merge_roots(const std::vector<const RunReport*>& runs) {
 // Those about ranks that others have, or that must be compared again, are made anew.
 std::vector<std::string> merge_notes(const std::vector<const RunReport*>& runs,
                                      const RunReport& merged) {
-  std::set<std::string> notes;
+  std::set<std::string> notes = {kWithin};
   for (const auto* run : runs) {
     const auto absent = note_on_absent_ranks(*run);
     const auto uncompared = note_on_uncompared(*run);

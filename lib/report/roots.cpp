@@ -19,16 +19,29 @@ std::string digest_of_text(const std::string& text) {
   return to_hex(digest({text.data(), DType::kUInt8, sizes, kStrides}).bits);
 }
 
-std::string name_of(const Timeline& timeline, const std::vector<int>& ids) {
+// Tensors in the order of their names, and the digest of what they are.
+struct Tensors {
+  std::vector<int> ids;
+  std::string name;
+};
+
+Tensors described(const Timeline& timeline, std::vector<int> ids) {
+  const auto tensor = [&](int id) -> const TensorInfo& {
+    return timeline.tensors[static_cast<std::size_t>(id)];
+  };
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](int a, int b) { return tensor(a).name < tensor(b).name; });
   std::string text;
   for (const int id : ids) {
-    const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
-    text += tensor.name + '\n' + tensor.dtype;
-    for (const auto size : tensor.sizes) text += ' ' + std::to_string(size);
+    text += tensor(id).name + '\n' + tensor(id).dtype;
+    for (const auto size : tensor(id).sizes) text += ' ' + std::to_string(size);
     text += '\n';
   }
-  return digest_of_text(text).substr(0, kNameLength);
+  return {std::move(ids), digest_of_text(text).substr(0, kNameLength)};
 }
+
+// By ids: nearly all steps have the same.
+using Known = std::map<std::vector<int>, Tensors>;
 
 // Empty where the rank has none of them.
 std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& ids, Stage stage) {
@@ -43,21 +56,22 @@ std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& 
   return any ? digest_of_text(text) : std::string();
 }
 
-std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& step, Stage stage) {
-  std::vector<int> ids = compared(timeline, step, stage);
-  const auto name = [&](int id) { return timeline.tensors[static_cast<std::size_t>(id)].name; };
-  std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return name(a) < name(b); });
+std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& step, Stage stage,
+                                 Known& known) {
+  const auto ids = compared(timeline, step, stage);
+  auto found = known.find(ids);
+  if (found == known.end()) found = known.emplace(ids, described(timeline, ids)).first;
+  const Tensors& tensors = found->second;
   std::map<std::string, std::vector<int>> by_root;
   if (step.same_everywhere(stage)) {
-    by_root[root_of(step, timeline.first_rank(), ids, stage)] = timeline.ranks();
+    by_root[root_of(step, timeline.first_rank(), tensors.ids, stage)] = timeline.ranks();
   } else {
     for (const int rank : timeline.ranks())
-      by_root[root_of(step, rank, ids, stage)].push_back(rank);
+      by_root[root_of(step, rank, tensors.ids, stage)].push_back(rank);
   }
   by_root.erase("");
   std::vector<RootGroup> groups;
-  const std::string tensors = name_of(timeline, ids);
-  for (const auto& [root, ranks] : by_root) groups.push_back({tensors, root, RankSet(ranks)});
+  for (const auto& [root, ranks] : by_root) groups.push_back({tensors.name, root, RankSet(ranks)});
   return groups;
 }
 
@@ -65,13 +79,14 @@ std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& s
 
 std::vector<StepRoots> roots_of(const Timeline& timeline) {
   std::vector<StepRoots> roots;
+  Known known;
   for (const auto& step : timeline.steps) {
     const auto records = step.records();
     const bool looked_at = std::any_of(records.begin(), records.end(),
                                        [](const auto* rank) { return rank->examined; });
     if (!looked_at) continue;
-    StepRoots here{step.number, {}, groups_of(timeline, step, Stage::kWeight)};
-    if (step.number > 0) here.gradient = groups_of(timeline, step, Stage::kGradient);
+    StepRoots here{step.number, {}, groups_of(timeline, step, Stage::kWeight, known)};
+    if (step.number > 0) here.gradient = groups_of(timeline, step, Stage::kGradient, known);
     if (!here.gradient.empty() || !here.weight.empty()) roots.push_back(std::move(here));
   }
   return roots;
