@@ -66,8 +66,12 @@ std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& s
   if (step.same_everywhere(stage)) {
     by_root[root_of(step, timeline.first_rank(), tensors.ids, stage)] = timeline.ranks();
   } else {
-    for (const int rank : timeline.ranks())
-      by_root[root_of(step, rank, tensors.ids, stage)].push_back(rank);
+    std::map<int, std::string> root;  // by the lowest rank that saw the same
+    for (const int rank : timeline.ranks()) {
+      const int like = step.like(rank, {Seen::kDigests, stage});
+      if (like == rank) root[rank] = root_of(step, rank, tensors.ids, stage);
+      by_root[root.at(like)].push_back(rank);
+    }
   }
   by_root.erase("");
   std::vector<RootGroup> groups;
