@@ -210,7 +210,7 @@ def main():
     parser.add_argument("--steps", type=int, default=30, help="steps that are counted [30]")
     parser.add_argument("--before", type=pathlib.Path, metavar="LIBEXEC")
     parser.add_argument("--cpp", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="the small program only, 10 steps")
+    parser.add_argument("--quick", action="store_true", help="the program of 10 tensors only, 10 steps")
     options = parser.parse_args()
     if options.train:
         return train(options.train, options.steps, options.marker)
