@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """How long the diagnosis of a large run takes, and how much memory: `ddp-doctor report` on records of made-up training.
 
-usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP] [--out DIR]
+usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP] [--out DIR] [--fit]
 
 Every rank has the given number of parameters of 64 elements; the steps that are looked at are those of `run --every N --warmup 20`, each with local,
-reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. Needs no torch.
+reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. --fit: also with half and a quarter
+of the ranks, steps and parameters, each by itself, and the exponent by which time grows with it. Needs no torch.
 """
 import argparse
 import array
 import contextlib
 import ctypes
 import json
+import math
 import os
 import pathlib
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,19 @@ def main():
     for name, default in (("ranks", 8), ("steps", 1000), ("parameters", 300), ("every", 10), ("bug", 0)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"[{default}]")
     parser.add_argument("--out", help="keeps the records there")
+    parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
+    whole = examine(options)
+    if options.fit:
+        print("\n| | a quarter | half | whole | exponent |\n|---|---|---|---|---|")
+        options.out = None
+        for name in ("ranks", "steps", "parameters"):
+            times = [examine(argparse.Namespace(**dict(vars(options), **{name: getattr(options, name) // part}))) for part in (4, 2)] + [whole]
+            print(f"| {name} | {times[0]:.2f} s | {times[1]:.2f} s | {times[2]:.2f} s | {math.log(times[2] / times[0]) / math.log(4):.2f} |")
+
+
+def examine(options):
+    """Seconds that the report took."""
     doctor = pathlib.Path(options.doctor).absolute()
     sys.path.insert(0, str(doctor.parent.parent / "libexec/ddp-doctor/python"))
     from ddp_doctor_probe import native
@@ -99,16 +112,21 @@ def main():
         size = sum(file.stat().st_size for file in run.iterdir())
 
         begin = time.monotonic()
-        done = subprocess.run([doctor, "report", folder, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        took = time.monotonic() - begin
-        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"report ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    report = json.loads(done.stdout)
+        with tempfile.TemporaryFile() as text:
+            process = subprocess.Popen([doctor, "report", folder, "--format", "json"], stdout=text, stderr=subprocess.STDOUT)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            took, memory = time.monotonic() - begin, usage.ru_maxrss / 1024
+            text.seek(0)
+            said = text.read().decode()
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"report ended with {process.returncode}:\n{said[-2000:]}")
+    report = json.loads(said)
     found = [f"{finding['rule']} from step {finding['first_step']}" for finding in report["findings"]] or ["healthy"]
     examined = sum(1 for step in range(1, options.steps + 1) if step <= WARMUP or step % options.every == 0)
     print(f"{options.ranks} ranks x {options.steps} steps ({examined} examined) x {options.parameters} parameters: {took:.2f} s, "
-          f"{memory:.0f} MB, {', '.join(found)} (records: {size / 1e6:.0f} MB, made in {written:.0f} s)")
+          f"{memory:.0f} MB, {', '.join(found)} (records: {size / 1e6:.0f} MB, made in {written:.0f} s)", flush=True)
+    return took
 
 
 if __name__ == "__main__":
