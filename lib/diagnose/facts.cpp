@@ -23,10 +23,26 @@ std::string join(const std::vector<std::string>& words) {
 
 std::vector<int> all_ranks(const Timeline& timeline) { return timeline.ranks(); }
 
+bool gradients_looked_at(const Timeline& timeline, const TimelineStep& step, int rank) {
+  const auto ids = timeline.trainable();
+  return std::any_of(ids.begin(), ids.end(), [&](int id) {
+    return step.usage(rank, id) || step.find(rank, id, Stage::kGradient);
+  });
+}
+
+bool gradients_comparable(const Timeline& timeline, const TimelineStep& step) {
+  const auto ranks = all_ranks(timeline);
+  const auto looked_at = std::count_if(ranks.begin(), ranks.end(), [&](int rank) {
+    return gradients_looked_at(timeline, step, rank);
+  });
+  return looked_at == 0 || looked_at == static_cast<std::ptrdiff_t>(ranks.size());
+}
+
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline) {
   std::vector<const TimelineStep*> steps;
   for (const auto& step : timeline.steps) {
-    if (step.number > 0 && step.examined()) steps.push_back(&step);
+    if (step.number > 0 && step.examined() && gradients_comparable(timeline, step))
+      steps.push_back(&step);
   }
   return steps;
 }
@@ -59,6 +75,7 @@ std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, St
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage) {
   std::vector<int> ids;
   if (step.same_everywhere(stage)) return ids;
+  if (stage != Stage::kWeight && !gradients_comparable(timeline, step)) return ids;
   for (int id : timeline.trainable()) {
     if (stage != Stage::kWeight && is_left_alone(step, id)) continue;
     const auto groups = step.groups(id, stage);

@@ -12,7 +12,13 @@ namespace ddp_doctor {
 
 std::vector<int> all_ranks(const Timeline& timeline);
 
-// Steps that every rank recorded and looked at, without step 0.
+// More was seen of the step than weights: those of the last one are looked at again when the
+// program ends, and that is not the same one on every rank where ranks count steps otherwise.
+bool gradients_looked_at(const Timeline& timeline, const TimelineStep& step, int rank);
+// By every rank, or by none.
+bool gradients_comparable(const Timeline& timeline, const TimelineStep& step);
+
+// Steps that every rank recorded and looked at alike, without step 0.
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline);
 
 // Ids of the parameters whose bits at `stage` are to be the same on every rank; before the first

@@ -92,13 +92,11 @@ std::string sampling_of(const Timeline& timeline) {
 
 // Not after the last look at a program that has ended: then only its weights are there.
 bool gradients_seen(const Timeline& timeline, const TimelineStep& step) {
-  const auto ids = timeline.trainable();
   const auto ranks = all_ranks(timeline);
-  return ids.empty() || std::any_of(ids.begin(), ids.end(), [&](int id) {
-           return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-             return step.find(rank, id, Stage::kGradient) || step.usage(rank, id);
-           });
-         });
+  return gradients_comparable(timeline, step) &&
+         (timeline.trainable().empty() || std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+            return gradients_looked_at(timeline, step, rank);
+          }));
 }
 
 StepRow row_of(const Timeline& timeline, const TimelineStep& step) {

@@ -5,6 +5,7 @@
 
 #include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/rule.h"
+#include "lib/report/report.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {
@@ -110,6 +111,19 @@ TEST(GradientsOutOfSync, NamesTheParameterAndTheFirstStep) {
   ASSERT_THAT(codes(findings), ElementsAre("DDP102"));
   EXPECT_THAT(names(findings[0]), IsEmpty());  // all of them
   EXPECT_EQ(findings[0].first_step, 2);
+}
+
+// Ranks that count steps otherwise are sampled at other steps, and only one of them has its last
+// step in the middle of the other's sampling.
+TEST(GradientsOutOfSync, ComparesNothingWithARankWhoseWeightsAloneAreSeen) {
+  RunBuilder run(2, {"fc1.weight", "fc2.weight"}, 3);
+  auto& last = run.step(0, 3);
+  last.usages.clear();
+  std::erase_if(last.observations,
+                [](const Observation& seen) { return seen.stage != Stage::kWeight; });
+  const Timeline timeline = run.build();
+  EXPECT_THAT(diagnose(timeline).findings, IsEmpty());
+  EXPECT_FALSE(report_run(timeline, 0).steps_table.back().synced);
 }
 
 TEST(GradientsOutOfSync, CountsAGradientThatOnlySomeRanksHave) {
