@@ -141,14 +141,18 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
       "all "
       "{} that could be compared ({} ranks).",
       factors.front(), count_of(factors.size(), "step"), timeline.run.world_size);
-  finding.prescription = {
-      by_hand
-          ? "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG."
-          : "A communication hook must divide by the world size itself: DistributedDataParallel "
-            "does not once a hook is registered.",
-      by_hand ? "allreduce-flat" : "ddp",
-      {},
-      {"allreduce-flat"}};
+  if (by_hand) {
+    // No strategy takes a program's own collectives away, and averaging sums again leaves sums.
+    finding.prescription = {
+        "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG.", ""};
+  } else {
+    finding.prescription = {
+        "A communication hook must divide by the world size itself: DistributedDataParallel does "
+        "not once a hook is registered.",
+        "ddp",
+        {},
+        {"allreduce-flat"}};
+  }
   return std::vector{finding};
 }
 
