@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "lib/error.h"
-#include "lib/timeline/value_requests.h"
+#include "lib/timeline/replica_watch.h"
 #include "tool/as_is.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
@@ -185,7 +185,7 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
   run.world_size = self.world_size;
   if (reports) save_run_info(folder, run);
 
-  ValueRequests requests(folder);
+  ReplicaWatch replicas(folder);
   Launched launched = launch(
       {.programs = {{command, with_probe(own_environment(), options, folder), self.rank, ""}},
        .folder = folder,
@@ -194,7 +194,7 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
        .pass_on = options.pass_on ? &streams.err : nullptr,
        .meanwhile =
            [&] {
-             if (reports) requests.look();
+             if (reports) replicas.look();
            },
        .peer_fell =
            [&] {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "lib/timeline/value_requests.h"
+#include "lib/timeline/replica_watch.h"
 #include "tool/as_is.h"
 #include "tool/free_port.h"
 #include "tool/launch.h"
@@ -75,14 +75,14 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
     describe_run(run, options, command);
     make_folder(folder);
     save_run_info(folder, run);
-    ValueRequests requests(folder);
+    ReplicaWatch replicas(folder);
     const Launched launched =
         launch({.programs = programs_of(options, command, folder),
                 .folder = folder,
                 .patience = options.patience,
                 .world_size = options.doctor_starts_ranks() ? options.world_size : 0,
                 .pass_on = options.pass_on ? &streams.err : nullptr,
-                .meanwhile = [&] { requests.look(); }});
+                .meanwhile = [&] { replicas.look(); }});
     settle(run, folder, launched, options);
     if (!lost_the_port(launched, run)) break;
     if (options.port != 0) {

@@ -1,9 +1,7 @@
 #include "lib/diagnose/diagnose.h"
 
-#include <algorithm>
 #include <exception>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "lib/diagnose/causes.h"
@@ -13,17 +11,10 @@
 namespace ddp_doctor {
 namespace {
 
-// What these would say of some of the ranks need not hold for all of them: they compare with the
-// mean over all, or say that something is needed nowhere.
-constexpr std::string_view kOfAllRanks[] = {"DDP107", "DDP108", "DDP113",
-                                            "DDP204", "DDP207", "DDP208"};
-
 constexpr char kNeedsAll[] = "it needs the records of all ranks together";
 
 Verdict ask(const Rule& rule, const Timeline& timeline) {
-  const bool of_all =
-      std::find(std::begin(kOfAllRanks), std::end(kOfAllRanks), rule.code) != std::end(kOfAllRanks);
-  if (of_all && !timeline.whole()) return Undecidable{kNeedsAll};
+  if (rule.needs == Needs::kAllRanks && !timeline.whole()) return Undecidable{kNeedsAll};
   try {
     return rule.check(timeline);
   } catch (const RecordError&) {

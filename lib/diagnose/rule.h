@@ -22,6 +22,11 @@ using Verdict = std::variant<std::vector<Finding>, Undecidable>;
 // What a rule looks at: the run as a whole, or each wrapper by itself where there are several.
 enum class Scope { kRun, kWrapper };
 
+// Of which ranks it must have the records: of some of them it says what holds for these; or it
+// would be wrong without all, because it compares with the mean, or says that something is needed
+// nowhere.
+enum class Needs { kSomeRanks, kAllRanks };
+
 struct Rule {
   const char* code;      // "DDP101": public, never renumbered
   const char* name;      // "wrapper-bypassed": public
@@ -29,6 +34,7 @@ struct Rule {
   const char* headline;  // what happened, in half a line
   Verdict (*check)(const Timeline& timeline);
   Scope scope = Scope::kRun;
+  Needs needs = Needs::kSomeRanks;
 };
 
 // All rules, ordered by code.

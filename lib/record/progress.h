@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "lib/record/mapped_file.h"
-#include "lib/record/thinning.h"
 
 namespace ddp_doctor {
 
@@ -34,6 +33,13 @@ struct Progress {
   std::int64_t changed_ns = 0;  // CLOCK_MONOTONIC, of the last change; 0 before the first
 };
 
+// How far somebody who watches the run has compared the replicas (lib/timeline/replica_watch.h).
+struct Watched {
+  bool by_somebody = false;
+  std::int64_t until = 0;                  // so far the replicas have been compared
+  std::optional<std::int64_t> differs_at;  // the first step at which they differ
+};
+
 struct ProgressMap;  // what the file holds
 
 class ProgressWriter {
@@ -42,7 +48,7 @@ class ProgressWriter {
   explicit ProgressWriter(const std::filesystem::path& file);
 
   void enter(Phase phase, std::int64_t step) noexcept;
-  // The step of which the watcher would like to have values; 0: none (values_request.h).
+  // The step of which the watcher would like to have values; 0: none (replica_watch.h).
   std::int64_t wanted_step() const noexcept;
   // How far the watcher has compared the replicas.
   Watched watched() const noexcept;

@@ -8,15 +8,9 @@
 #include <deque>
 #include <optional>
 
-namespace ddp_doctor {
+#include "lib/record/progress.h"
 
-// What is known of the other ranks, by whoever compares the replicas while they train
-// (value_requests.h). Where nobody does, every step passes for healthy.
-struct Watched {
-  bool by_somebody = false;
-  std::int64_t until = 0;                  // so far the replicas have been compared
-  std::optional<std::int64_t> differs_at;  // the first step at which they differ
-};
+namespace ddp_doctor {
 
 class Thinning {
  public:
@@ -30,6 +24,7 @@ class Thinning {
 
   // An examined step that takes `bytes`, in the order of steps.
   void add(std::int64_t step, std::int64_t bytes, bool unusual);
+  // Where nobody watches, every step passes for healthy.
   // A step to forget now, or nothing: there is room, or none may go. Ask until nothing comes.
   std::optional<std::int64_t> next(const Watched& watched);
 

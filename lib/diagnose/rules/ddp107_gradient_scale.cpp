@@ -173,6 +173,7 @@ const Rule kGradientScale = {"DDP107",
                              Severity::kError,
                              "synchronized gradients are not the mean of the local ones",
                              check_gradient_scale,
-                             Scope::kWrapper};
+                             Scope::kWrapper,
+                             Needs::kAllRanks};
 
 }  // namespace ddp_doctor

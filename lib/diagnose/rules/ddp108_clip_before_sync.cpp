@@ -127,9 +127,13 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kClipBeforeSync = {"DDP108", "clip-before-sync", Severity::kError,
+const Rule kClipBeforeSync = {"DDP108",
+                              "clip-before-sync",
+                              Severity::kError,
                               "gradients were scaled by a rank-local factor before they were "
                               "synchronized",
-                              check_clip_before_sync};
+                              check_clip_before_sync,
+                              Scope::kRun,
+                              Needs::kAllRanks};
 
 }  // namespace ddp_doctor

@@ -91,6 +91,7 @@ const Rule kRedundantSync = {"DDP113",
                              Severity::kAdvice,
                              "gradients are synchronized more often than needed",
                              check_redundant_sync,
-                             Scope::kWrapper};
+                             Scope::kWrapper,
+                             Needs::kAllRanks};
 
 }  // namespace ddp_doctor

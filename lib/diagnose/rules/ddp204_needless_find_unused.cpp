@@ -69,6 +69,7 @@ const Rule kNeedlessFindUnused = {"DDP204",
                                   Severity::kAdvice,
                                   "find_unused_parameters=True, yet nothing was unused",
                                   check_needless_find_unused,
-                                  Scope::kWrapper};
+                                  Scope::kWrapper,
+                                  Needs::kAllRanks};
 
 }  // namespace ddp_doctor

@@ -68,6 +68,7 @@ const Rule kStaticGraphApplicable = {"DDP207",
                                      Severity::kAdvice,
                                      "the unused set never changes: static_graph=True would do",
                                      check_static_graph_applicable,
-                                     Scope::kWrapper};
+                                     Scope::kWrapper,
+                                     Needs::kAllRanks};
 
 }  // namespace ddp_doctor

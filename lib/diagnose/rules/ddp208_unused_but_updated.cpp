@@ -59,8 +59,12 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUnusedButUpdated = {"DDP208", "unused-but-updated", Severity::kAdvice,
+const Rule kUnusedButUpdated = {"DDP208",
+                                "unused-but-updated",
+                                Severity::kAdvice,
                                 "a parameter without a gradient still moves",
-                                check_unused_but_updated};
+                                check_unused_but_updated,
+                                Scope::kRun,
+                                Needs::kAllRanks};
 
 }  // namespace ddp_doctor

@@ -17,9 +17,9 @@
 
 namespace ddp_doctor {
 
-class ValueRequests {
+class ReplicaWatch {
  public:
-  explicit ValueRequests(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  explicit ReplicaWatch(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   // Called as often as one likes: looks at the records twice a second at most, and never throws.
   void look() noexcept;

@@ -1,4 +1,4 @@
-#include "lib/timeline/value_requests.h"
+#include "lib/timeline/replica_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ RecordHeader header_of(int rank) {
 }
 
 // Two ranks at work, with a weight that may differ and one that never does.
-class ValueRequestsTest : public testing::Test {
+class ReplicaWatchTest : public testing::Test {
  protected:
-  ValueRequestsTest() {
+  ReplicaWatchTest() {
     for (auto* writer : {&first_, &second_}) {
       TensorInfo apart{0, "apart", "parameter", "float32", {2}, 2};
       TensorInfo alike{1, "alike", "parameter", "float32", {2}, 2};
@@ -54,7 +54,7 @@ class ValueRequestsTest : public testing::Test {
   // Looks are half a second apart.
   void look() {
     std::this_thread::sleep_for(std::chrono::milliseconds(510));
-    requests_.look();
+    replicas_.look();
   }
 
   TemporaryFolder folder_;
@@ -62,18 +62,18 @@ class ValueRequestsTest : public testing::Test {
   RecordWriter second_{folder_.path(), header_of(1)};
   ProgressWriter first_progress_{progress_file(folder_.path(), 0)};
   ProgressWriter second_progress_{progress_file(folder_.path(), 1)};
-  ValueRequests requests_{folder_.path()};
+  ReplicaWatch replicas_{folder_.path()};
 };
 
-TEST_F(ValueRequestsTest, AskForNothingWhileReplicasAgree) {
+TEST_F(ReplicaWatchTest, AskForNothingWhileReplicasAgree) {
   step(1, false);
-  requests_.look();
+  replicas_.look();
   EXPECT_EQ(first_progress_.wanted_step(), 0);
 }
 
-TEST_F(ValueRequestsTest, TellTheRanksHowFarTheyWereCompared) {
+TEST_F(ReplicaWatchTest, TellTheRanksHowFarTheyWereCompared) {
   for (int number = 1; number <= 3; ++number) step(number, false);
-  requests_.look();
+  replicas_.look();
   EXPECT_TRUE(second_progress_.watched().by_somebody);
   EXPECT_EQ(second_progress_.watched().until, 3);
   EXPECT_FALSE(second_progress_.watched().differs_at);
@@ -85,9 +85,9 @@ TEST_F(ValueRequestsTest, TellTheRanksHowFarTheyWereCompared) {
   EXPECT_EQ(first_progress_.watched().differs_at, 5);
 }
 
-TEST_F(ValueRequestsTest, NameAStepAheadAndTheParametersThatDiffer) {
+TEST_F(ReplicaWatchTest, NameAStepAheadAndTheParametersThatDiffer) {
   step(1, true);
-  requests_.look();
+  replicas_.look();
   EXPECT_EQ(first_progress_.wanted_step(), 4);  // both are in step 2
   EXPECT_EQ(second_progress_.wanted_step(), 4);
   const auto request = nlohmann::json::parse(std::ifstream(folder_.path() / "values.json"));
@@ -95,9 +95,9 @@ TEST_F(ValueRequestsTest, NameAStepAheadAndTheParametersThatDiffer) {
   EXPECT_EQ(request.at("step"), 4);
 }
 
-TEST_F(ValueRequestsTest, AreRepeatedForALaterStepUntilTheyAreAnsweredAndThenRest) {
+TEST_F(ReplicaWatchTest, AreRepeatedForALaterStepUntilTheyAreAnsweredAndThenRest) {
   step(1, true);
-  requests_.look();
+  replicas_.look();
   for (int number : {2, 3, 4, 5}) step(number, true);  // step 4 went by unnoticed
   look();
   const auto asked = first_progress_.wanted_step();

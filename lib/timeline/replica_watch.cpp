@@ -1,4 +1,4 @@
-#include "lib/timeline/value_requests.h"
+#include "lib/timeline/replica_watch.h"
 
 #include <algorithm>
 #include <fstream>
@@ -61,7 +61,7 @@ bool has_values(const std::vector<RecordReader>& readers, std::int64_t step,
 
 }  // namespace
 
-void ValueRequests::look() noexcept {
+void ReplicaWatch::look() noexcept {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_) return;
   try {
@@ -71,7 +71,7 @@ void ValueRequests::look() noexcept {
   next_ = std::chrono::steady_clock::now() + kEvery;
 }
 
-void ValueRequests::look_now() {
+void ReplicaWatch::look_now() {
   const auto readers = open_records(folder_);
   if (readers.size() < 2) return;
   std::int64_t step = std::numeric_limits<std::int64_t>::max();
@@ -96,7 +96,7 @@ void ValueRequests::look_now() {
   ask(static_cast<int>(readers.size()), names);
 }
 
-void ValueRequests::compare(const std::vector<RecordReader>& readers, std::int64_t until) {
+void ReplicaWatch::compare(const std::vector<RecordReader>& readers, std::int64_t until) {
   const Slot weights{Seen::kDigests, Stage::kWeight};
   std::map<std::int64_t, Root> expected;
   for (const auto& reader : readers) {
@@ -110,7 +110,7 @@ void ValueRequests::compare(const std::vector<RecordReader>& readers, std::int64
     tell_watched(progress_file(folder_, static_cast<int>(rank)), watched_);
 }
 
-void ValueRequests::ask(int world_size, const std::vector<std::string>& names) {
+void ReplicaWatch::ask(int world_size, const std::vector<std::string>& names) {
   std::int64_t fastest = 0;
   for (int rank = 0; rank < world_size; ++rank)
     fastest = std::max(fastest, read_progress(progress_file(folder_, rank)).step);
