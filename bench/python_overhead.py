@@ -10,6 +10,7 @@ usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--pro
     plain       the program alone
     sampled     ddp-doctor's default: every one of the first steps, then every 10th
     every       ddp-doctor, every step examined
+    alternate   ddp-doctor, every other step examined: each is put beside the two around it
     detail      TORCH_DISTRIBUTED_DEBUG=DETAIL
     all-gather  what people write by hand, done the fast way: all gradients as one flat tensor before optimizer.step(), all weights after it,
                 gathered from all ranks and compared (max |a - b|), every step
@@ -29,6 +30,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import sqlite3
 import statistics
@@ -37,14 +39,17 @@ import sys
 import tempfile
 import time
 
-WAYS = ("plain", "sampled", "every", "detail", "all-gather", "sha1")
+WAYS = ("plain", "sampled", "every", "alternate", "detail", "all-gather", "sha1")
 CHECKS = ("all-gather", "sha1")  # are part of the loop
 EVERY = 10  # the default of `ddp-doctor run`
+EVERY_OF = {"sampled": EVERY, "every": 1, "alternate": 2}
+PAIRS_IN_REPEAT = 20  # of ten steps
 RANKS = 2
 WARMUP = {"mlp": 20, "deep": 20, "gpt": 2}  # 20 is the default of `ddp-doctor run`; the first two steps build buckets
 STEPS = {"mlp": 100, "deep": 100, "gpt": 10}  # after the warm-up
 REPEATS = {"mlp": 6, "deep": 5, "gpt": 2}
 MARK = "step times "
+ABRUPTLY = "DDP_DOCTOR_BENCH_ABRUPTLY"
 
 
 # ---- the programs, one rank each
@@ -136,6 +141,9 @@ def train(program, steps, check):
         times = [round(1e6 * (end - begin), 1) for begin, end in zip(moments, moments[1:])]
         shape = {"tensors": len(parameters), "parameters": sum(p.numel() for p in parameters)}
         print(MARK + json.dumps(dict(shape, microseconds=times, torch=torch.__version__)), flush=True)
+    if ABRUPTLY in os.environ:  # torch 1.13 may hang as it takes its process group down, 2.15 abort
+        dist.barrier()
+        os._exit(0)
     dist.destroy_process_group()
 
 
@@ -149,8 +157,12 @@ def environment(**more):
 def printed(text, command):
     found = re.search(re.escape(MARK) + r"(\{.*\})", text)
     if found is None:
-        raise SystemExit(f"{' '.join(command)} printed no step times:\n{text[-3000:]}")
+        raise SystemExit(f"{' '.join(map(str, command))} printed no step times:\n{text[-3000:]}")
     return json.loads(found.group(1))
+
+
+class Crashed(Exception):
+    """A rank was killed by a signal: torch 2.15 does that to itself under DETAIL."""
 
 
 def run_plainly(options, rank_arguments, **more):
@@ -161,12 +173,16 @@ def run_plainly(options, rank_arguments, **more):
     ranks = [
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **more),
+            env=environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                            **{ABRUPTLY: "1"}, **more),
         )
         for rank in range(RANKS)
     ]
-    texts = [rank.communicate()[0] for rank in ranks]
-    return printed("".join(texts), command)
+    text = "".join(rank.communicate()[0] for rank in ranks)
+    killed = [-rank.returncode for rank in ranks if rank.returncode < 0]
+    if killed and MARK not in text:
+        raise Crashed(signal.Signals(killed[0]).name)
+    return printed(text, command)
 
 
 def run_examined(options, rank_arguments, every, warmup):
@@ -197,13 +213,19 @@ def repeat(options, program, steps, backwards):
     runs = {}
     for way in reversed(options.ways) if backwards else options.ways:
         print(f"{time.strftime('%H:%M:%S')} {program}, {way}", file=sys.stderr, flush=True)
-        if way in ("sampled", "every"):
-            runs[way] = run_examined(options, words, EVERY if way == "sampled" else 1, warmup)
+        if way in EVERY_OF:
+            more = ["--train", program, "--steps", str(warmup + PAIRS_IN_REPEAT * steps // 10)]
+            runs[way] = run_examined(options, more if way == "alternate" else words, EVERY_OF[way], warmup)
         elif way == "detail":
-            runs[way] = run_plainly(options, words, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+            try:
+                runs[way] = run_plainly(options, words, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+            except Crashed as crashed:
+                print(f"under TORCH_DISTRIBUTED_DEBUG=DETAIL the program dies of {crashed}, so it is left out", file=sys.stderr)
+                options.ways = [way for way in options.ways if way != "detail"]
+                options.left_out = f"TORCH_DISTRIBUTED_DEBUG=DETAIL: the program dies of {crashed} with this torch"
         else:
             runs[way] = run_plainly(options, words + (["--check", way] if way in CHECKS else []))
-    times = {way: low(run["microseconds"][warmup:]) for way, run in runs.items() if way != "sampled"}
+    times = {way: low(run["microseconds"][warmup:]) for way, run in runs.items() if way not in ("sampled", "alternate")}
     if "sampled" in runs:
         numbered = list(enumerate(runs["sampled"]["microseconds"], 1))[warmup:]
         times["examined"] = low([time for number, time in numbered if number % EVERY == 0])
@@ -213,6 +235,13 @@ def repeat(options, program, steps, backwards):
 
 
 # ---- the table
+
+
+def against_neighbours(run, warmup):
+    """Of each examined step of a run in which every other one is, the ratio to the mean of the steps before and after it."""
+    times = run["microseconds"]
+    numbers = [n for n in range(warmup + 2, len(times)) if n % 2 == 0]  # step n is times[n - 1]
+    return [2 * times[n - 1] / (times[n - 2] + times[n]) for n in numbers]
 
 
 def duration(microseconds):
@@ -255,7 +284,7 @@ def records(repeats, warmup, steps):
         yield f"- one more examined step: {more:.0f} bytes per parameter tensor, by the difference of the two"
 
 
-def table(program, repeats, warmup, steps):
+def table(program, repeats, warmup, steps, left_out):
     shape = repeats[0]["runs"]["plain"]
     tensors = shape["tensors"]
     print(f"\n**{program}**: {tensors} parameter tensors, {shape['parameters'] / 1e6:.3g} M parameters, torch {shape['torch']}, "
@@ -270,6 +299,12 @@ def table(program, repeats, warmup, steps):
     print()
     plain = [r["times"]["plain"] for r in repeats]
     print(f"- noise: the plain steps of the slowest repeat took {max(plain) / min(plain):.2f} times those of the fastest")
+    if "alternate" in repeats[0]["runs"]:
+        ratios = [ratio for r in repeats for ratio in against_neighbours(r["runs"]["alternate"], warmup)]
+        low_end, middle, high_end = statistics.quantiles(ratios, n=4)
+        half = 1.57 * (high_end - low_end) / len(ratios) ** 0.5  # McGill, Tukey, Larsen 1978: 95 % of the median
+        print(f"- **an examined step against the steps beside it**, in one run with --every 2, which no drift of the machine touches: {middle:.3f} "
+              f"({middle - half:.3f} to {middle + half:.3f}, {len(ratios)} steps); with default sampling a tenth of that: {1 + (middle - 1) / EVERY:.4f} on average")
     if "every" in best:
         extra = best["every"] - best["plain"]
         own = 1000 * min(r["runs"]["every"]["own_ms"] for r in repeats)
@@ -279,6 +314,8 @@ def table(program, repeats, warmup, steps):
         print(f"- the first {warmup} steps, all examined, cost {spread(first, duration)} once")
     for line in records(repeats, warmup, warmup + steps):
         print(line)
+    if left_out:
+        print(f"- {left_out}")
 
 
 def main():
@@ -297,7 +334,7 @@ def main():
     if not options.doctor:
         parser.error("--doctor is needed: BUILD/bin/ddp-doctor")
     options.doctor, options.python = (str(pathlib.Path(path).absolute()) for path in (options.doctor, options.python))
-    options.ways = options.ways.split(",")
+    options.ways, options.left_out = options.ways.split(","), ""
     if "plain" not in options.ways or not set(options.ways) <= set(WAYS):
         parser.error(f"--ways: plain, and of {', '.join(WAYS[1:])} any")
     for program in options.programs.split(","):
@@ -307,7 +344,7 @@ def main():
         load = os.getloadavg()[0]
         begin = time.monotonic()
         repeats = [repeat(options, program, steps, i % 2 == 1) for i in range(options.repeats or REPEATS[program])]
-        table(program, repeats, WARMUP[program], steps)
+        table(program, repeats, WARMUP[program], steps, options.left_out)
         print(f"- load of the machine before: {load:.1f}, {os.cpu_count()} cores; all this took {time.monotonic() - begin:.0f} s", flush=True)
 
 

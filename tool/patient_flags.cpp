@@ -78,6 +78,13 @@ void add_script_flags(CLI::App& app, ScriptOptions& script) {
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str()
       ->group(kOnlyScripts);
+  app.add_option(
+         "--backend", script.backend,
+         "Of the process group; nccl: each rank has a GPU, and ddp-doctor was built against a "
+         "LibTorch with NCCL")
+      ->check(CLI::IsMember({"gloo", "nccl"}))
+      ->capture_default_str()
+      ->group(kOnlyScripts);
   app.add_option("--seed", script.seed, "Seed of generated inputs and of the ranks' random numbers")
       ->capture_default_str()
       ->group(kOnlyScripts);

@@ -20,6 +20,7 @@ struct ScriptOptions {
   std::int64_t accumulate = 1;
   std::vector<std::string> inputs;  // "float32[8,32]"
   std::int64_t timeout_s = 60;
+  std::string backend = "gloo";
   int port = 0;
   bool rehearsed = false;  // an earlier run of the same examination has done that
 };

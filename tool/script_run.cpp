@@ -34,6 +34,8 @@ std::vector<std::string> worker_command(const ScriptOptions& options, const fs::
                                       std::to_string(options.accumulate),
                                       "--timeout",
                                       std::to_string(options.timeout_s),
+                                      "--backend",
+                                      options.backend,
                                       "--port",
                                       std::to_string(options.port)};
   if (options.rehearsed) command.emplace_back("--rehearsed");

@@ -1,7 +1,7 @@
-// Memory is read once: a block is in the first-level cache while it is hashed and while its figures
-// are taken, and meanwhile the next one is fetched. Views that are not contiguous are gathered
-// block by block into a buffer of the same size, so that both kinds are cut alike and get the same
-// figures to the bit.
+// Memory is read once: hash and figures are taken of the same bytes in registers, or in the
+// first-level cache, and meanwhile the next block is fetched. Views that are not contiguous are
+// gathered block by block into a buffer of the same size, so that both kinds are cut alike and get
+// the same figures to the bit.
 
 #include "lib/digest/digest.h"
 
@@ -85,8 +85,14 @@ class Pass {
   Pass(DType dtype, const Kernel& kernel) : dtype_(dtype), kernel_(kernel) {}
 
   void add(const std::byte* block, std::size_t bytes, const std::byte* next) {
-    tree_.add(kernel_.hash(block, bytes));
-    kernel_.add_block(dtype_, block, bytes, next, statistics_);
+    tree_.add(kernel_.look(dtype_, block, bytes, next, statistics_));
+  }
+
+  void add(const BlockDigest& block) {
+    tree_.add(block.bits);
+    statistics_.sum_of_squares += block.statistics.sum_of_squares;
+    statistics_.max_abs = std::max(statistics_.max_abs, block.statistics.max_abs);
+    statistics_.nonfinite += block.statistics.nonfinite;
   }
 
   TensorDigest finish(std::int64_t numel) const {
@@ -178,6 +184,15 @@ TensorDigest digest(const TensorView& tensor, const TensorDigest& probable) {
     }
   }
   return digest(tensor);
+}
+
+TensorDigest digest_of_blocks(DType dtype, std::span<const BlockDigest> blocks,
+                              std::span<const std::byte> rest, std::int64_t numel) {
+  const DefaultFloatingPoint floating_point;
+  Pass pass(dtype, fastest());
+  for (const auto& block : blocks) pass.add(block);
+  if (!rest.empty()) pass.add(rest.data(), rest.size(), rest.data());
+  return pass.finish(numel);
 }
 
 std::string to_hex(const std::array<std::uint8_t, 16>& bits) {

@@ -8,7 +8,8 @@ const std::vector<const Kernel*>& kernels() {
   static const std::vector<const Kernel*> runnable = [] {
     std::vector<const Kernel*> found = {&kBaselineKernel};
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) found.push_back(&kAvx2Kernel);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+      found.push_back(&kAvx2Kernel);
 #endif
     return found;
   }();

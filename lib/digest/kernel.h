@@ -1,10 +1,11 @@
-// What is done to the bytes of a block: one read for the hash, and one from the first-level cache
-// for what a report prints. Compiled once per set of instructions; all sets give the same bits.
+// What is done to the bytes of a block: they are hashed, and what a report prints is taken from
+// them. Compiled once per set of instructions; all sets give the same bits.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lib/digest/digest.h"
@@ -24,11 +25,12 @@ struct Kernel {
   const char* name;
   // XXH3-128, canonical byte order.
   std::array<std::uint8_t, 16> (*hash)(const void* data, std::size_t bytes);
-  // Adds whole elements: `bytes` of them, at most kBlock, at `block`, which may be unaligned.
-  // Meanwhile the bytes at `next` are fetched into the cache, as many. The result depends on the
-  // data and on where a tensor is cut into blocks, on nothing else.
-  void (*add_block)(DType dtype, const std::byte* block, std::size_t bytes, const std::byte* next,
-                    Statistics& statistics);
+  // The same of a block of whole elements: `bytes` of them, at most kBlock, at `block`, which may
+  // be unaligned. Adds their figures to `statistics`; these depend on the data and on where a
+  // tensor is cut into blocks, on nothing else. Meanwhile the bytes at `next`, as many, are fetched
+  // into the cache.
+  std::array<std::uint8_t, 16> (*look)(DType dtype, const std::byte* block, std::size_t bytes,
+                                       const std::byte* next, Statistics& statistics);
 };
 
 // Those that this processor can run, the fastest last.
@@ -36,5 +38,15 @@ const std::vector<const Kernel*>& kernels();
 
 // digest() by one of them.
 TensorDigest digest_with(const Kernel& kernel, const TensorView& tensor);
+
+struct BlockDigest {
+  std::array<std::uint8_t, 16> bits;
+  Statistics statistics;
+};
+
+// digest() of a tensor whose whole blocks somebody else has looked at, a GPU; `rest`: the bytes
+// after them.
+TensorDigest digest_of_blocks(DType dtype, std::span<const BlockDigest> blocks,
+                              std::span<const std::byte> rest, std::int64_t numel);
 
 }  // namespace ddp_doctor

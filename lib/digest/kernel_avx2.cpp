@@ -2,6 +2,6 @@
 
 namespace ddp_doctor {
 
-const Kernel kAvx2Kernel{"avx2", hash, add_block};
+const Kernel kAvx2Kernel{"avx2", hash, look};
 
 }  // namespace ddp_doctor

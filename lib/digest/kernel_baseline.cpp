@@ -2,6 +2,6 @@
 
 namespace ddp_doctor {
 
-const Kernel kBaselineKernel{"baseline", hash, add_block};
+const Kernel kBaselineKernel{"baseline", hash, look};
 
 }  // namespace ddp_doctor

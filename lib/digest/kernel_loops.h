@@ -3,15 +3,20 @@
 // might be compiled for instructions that this processor lacks.
 //
 // A compiler must not reorder floating-point additions. Here element i of a block goes to lane
-// i % kLanes, in every file, a lane adds its elements in their order, and no product is fused with
-// a sum, so that all files get the same figures to the last bit.
+// i % kLanes, in every file, a lane adds its elements in their order, and a product is fused with a
+// sum only where it is exact anyhow, so that all files get the same figures to the last bit.
 #pragma once
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
 #include <cstring>
 #include <experimental/simd>
+#include <utility>
 
 #include "lib/digest/kernel_sets.h"
 
@@ -20,12 +25,16 @@ namespace {
 
 namespace simd = std::experimental;
 
-std::array<std::uint8_t, 16> hash(const void* data, std::size_t bytes) {
+std::array<std::uint8_t, 16> canonical(XXH128_hash_t hash) {
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, bytes));
+  XXH128_canonicalFromHash(&canonical, hash);
   std::array<std::uint8_t, 16> result;
   std::memcpy(&result, &canonical, sizeof canonical);
   return result;
+}
+
+std::array<std::uint8_t, 16> hash(const void* data, std::size_t bytes) {
+  return canonical(XXH3_128bits(data, bytes));
 }
 
 template <class T>
@@ -60,6 +69,19 @@ using Words = simd::native_simd<std::int32_t>;
 using Floats = simd::native_simd<float>;
 static_assert(sizeof(Words) == sizeof(Floats));
 
+// `sum` plus the squares. Those of types of 16 bits have 16 or 22 significant bits, so a float
+// holds them (but for bfloat16's below 2^-126, which do not count beside what kSmallest demands).
+template <class Format>
+__attribute__((always_inline)) inline Floats with_squares(Floats sum, Floats values) {
+#if defined(__FMA__) && defined(__AVX2__)
+  if constexpr (sizeof(typename Format::Bits) == 2) {
+    const auto all = static_cast<__m256>(values);
+    return Floats(_mm256_fmadd_ps(all, all, static_cast<__m256>(sum)));
+  }
+#endif
+  return sum + values * values;
+}
+
 // The magnitude's bits order as the values do. `values` are those in a register of words. If the
 // largest magnitude is of kSmallest to kLargest, 2^-30 to 2^50, squares can be added as they are:
 // what is lost of smaller ones does not count.
@@ -71,7 +93,7 @@ struct Float32 {
   static constexpr Bits kLargest = 0x5880'0000;
   static float value(Bits bits) { return __builtin_bit_cast(float, bits); }
   template <class Add>
-  static void values(Words words, Add add) {
+  __attribute__((always_inline)) static void values(Words words, Add add) {
     add(__builtin_bit_cast(Floats, words));
   }
 };
@@ -84,7 +106,7 @@ struct BFloat16 {
   static constexpr Bits kLargest = 0x5880;
   static float value(Bits bits) { return __builtin_bit_cast(float, std::int32_t{bits} << 16); }
   template <class Add>
-  static void values(Words words, Add add) {
+  __attribute__((always_inline)) static void values(Words words, Add add) {
     add(__builtin_bit_cast(Floats, Words(words << 16)));
     add(__builtin_bit_cast(Floats, Words(words & Words(-0x1'0000))));
   }
@@ -102,7 +124,7 @@ struct Float16 {
     return __builtin_bit_cast(float, std::int32_t{bits} << 13) * 0x1p112F;
   }
   template <class Add>
-  static void values(Words words, Add add) {
+  __attribute__((always_inline)) static void values(Words words, Add add) {
     add(__builtin_bit_cast(Floats, Words((words & Words(0x7fff)) << 13)) * 0x1p112F);
     add(__builtin_bit_cast(Floats, Words((words & Words(0x7fff'0000)) >> 3)) * 0x1p112F);
   }
@@ -116,43 +138,139 @@ struct Figures {
 
 // Of values times `scale`, which must be 1 unless kScaled.
 template <class Format, bool kScaled>
-Figures<Format> figures_of(const std::byte* block, std::size_t bytes, const std::byte* next,
-                           float scale) {
-  using Bits = typename Format::Bits;
-  using Magnitudes = simd::native_simd<Bits>;
-  constexpr std::size_t kRegisters = kRow / sizeof(Words);
-  Magnitudes largest = {};
-  double sums[kLanes] = {};
+class FiguresSum {
+ public:
+  __attribute__((always_inline)) explicit FiguresSum(float scale) : scale_(scale) {}
+
+  // Has `next`, as many bytes, fetched.
+  __attribute__((always_inline)) void add_row(const std::byte* row, const std::byte* next) {
+    __builtin_prefetch(next, 0, 2);
+    __builtin_prefetch(next + kRow / 2, 0, 2);
+    add_registers(row, std::make_index_sequence<kRegisters>());
+  }
+
+  // After each kRowsInFloat rows, and the last one.
+  __attribute__((always_inline)) void widen() {
+    float added[kLanes];
+    store(added, std::make_index_sequence<kRegisters>());
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sums_[lane] += added[lane];
+  }
+
+  __attribute__((always_inline)) Figures<Format> figures() const {
+    double sum = 0.0;
+    for (const double lane : sums_) sum += lane;
+    return {simd::hmax(largest_), sum};
+  }
+
+ private:
+  using Magnitudes = simd::native_simd<typename Format::Bits>;
+  static constexpr std::size_t kRegisters = kRow / sizeof(Words);
+
+  // No loops: GCC would unroll them too late to keep the sums in registers.
+  template <std::size_t... kNumber>
+  __attribute__((always_inline)) void store(float* added, std::index_sequence<kNumber...> /*all*/) {
+    (squares_[kNumber].copy_to(added + kNumber * Floats::size(), simd::element_aligned), ...);
+    ((squares_[kNumber] = 0.0F), ...);
+  }
+
+  template <std::size_t... kNumber>
+  __attribute__((always_inline)) void add_registers(const std::byte* row,
+                                                    std::index_sequence<kNumber...> /*all*/) {
+    (add_register<kNumber>(row), ...);
+  }
+
+  template <std::size_t kNumber>
+  __attribute__((always_inline)) void add_register(const std::byte* row) {
+    const Words words(reinterpret_cast<const std::int32_t*>(row) + kNumber * Words::size(),
+                      simd::element_aligned);
+    const auto bits = __builtin_bit_cast(Magnitudes, words);
+    largest_ = simd::max(largest_, bits & Magnitudes(Format::kSignless));
+    Format::values(
+        words, [&](Floats values) __attribute__((always_inline)) {
+          if constexpr (kScaled) values *= scale_;
+          squares_[kNumber] = with_squares<Format>(squares_[kNumber], values);
+        });
+  }
+
+  const float scale_;
+  Magnitudes largest_ = {};
+  Floats squares_[kRegisters] = {};
+  double sums_[kLanes] = {};
+};
+
+template <class Format, bool kScaled>
+Figures<Format> figures_of(const std::byte* block, std::size_t bytes, float scale) {
+  FiguresSum<Format, kScaled> sum(scale);
   for (std::size_t at = 0; at < bytes; at += kRowsInFloat * kRow) {
     const std::size_t left = bytes - at;
-    Floats squares[kRegisters] = {};
     for_each_row<kRow>(
         block + at, left < kRowsInFloat * kRow ? left : kRowsInFloat * kRow,
-        [&](const std::byte* row) __attribute__((always_inline)) {
-          __builtin_prefetch(next, 0, 2);
-          __builtin_prefetch(next + kRow / 2, 0, 2);
-          next += kRow;
-          for (std::size_t i = 0; i < kRegisters; ++i) {
-            const Words words(reinterpret_cast<const std::int32_t*>(row) + i * Words::size(),
-                              simd::element_aligned);
-            const auto bits = __builtin_bit_cast(Magnitudes, words);
-            largest = simd::max(largest, bits & Magnitudes(Format::kSignless));
-            Format::values(
-                words, [&](Floats values) __attribute__((always_inline)) {
-                  if constexpr (kScaled) values *= scale;
-                  squares[i] += values * values;
-                });
-          }
-        });
-    float added[kLanes];
-    for (std::size_t i = 0; i < kRegisters; ++i) {
-      squares[i].copy_to(added + i * Floats::size(), simd::element_aligned);
-    }
-    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += added[lane];
+        [&](const std::byte* row) __attribute__((always_inline)) { sum.add_row(row, row); });
+    sum.widen();
   }
-  double sum = 0.0;
-  for (const double lane : sums) sum += lane;
-  return {simd::hmax(largest), sum};
+  return sum.figures();
+}
+
+// XXH3-128 of a whole block, stripe by stripe: what XXH3_hashLong_128b_internal does, laid open so
+// that something else can be done with a stripe while it is in registers.
+class BlockHash {
+ public:
+  static constexpr std::size_t kStripe = XXH_STRIPE_LEN;
+  static constexpr std::size_t kStripesInRound = 16;  // from one scrambling to the next
+  static constexpr std::size_t kRounds = kBlock / (kStripesInRound * kStripe);
+  static_assert(kStripesInRound == (XXH_SECRET_DEFAULT_SIZE - kStripe) / XXH_SECRET_CONSUME_RATE);
+
+  // `number`: of the stripe within its round.
+  __attribute__((always_inline)) void add(const std::byte* stripe, std::size_t number) {
+    XXH3_accumulate_512(sums_, stripe, XXH3_kSecret + number * XXH_SECRET_CONSUME_RATE);
+  }
+  __attribute__((always_inline)) void add_last(const std::byte* stripe) {
+    XXH3_accumulate_512(sums_, stripe, kEnd - kStripe - XXH_SECRET_LASTACC_START);
+  }
+  // After each round but the last.
+  __attribute__((always_inline)) void scramble() { XXH3_scrambleAcc(sums_, kEnd - kStripe); }
+
+  std::array<std::uint8_t, 16> finish() const {
+    XXH128_hash_t hash;
+    hash.low64 =
+        XXH3_mergeAccs(sums_, XXH3_kSecret + XXH_SECRET_MERGEACCS_START, kBlock * XXH_PRIME64_1);
+    hash.high64 = XXH3_mergeAccs(sums_, kEnd - sizeof sums_ - XXH_SECRET_MERGEACCS_START,
+                                 ~(kBlock * XXH_PRIME64_2));
+    return canonical(hash);
+  }
+
+ private:
+  static constexpr const xxh_u8* kEnd = XXH3_kSecret + XXH_SECRET_DEFAULT_SIZE;
+  alignas(64) xxh_u64 sums_[XXH_ACC_NB] = XXH3_INIT_ACC;
+};
+
+// Hash and figures of a whole block, a row at a time: each alone leaves units of the core idle that
+// the other one uses.
+template <class Format>
+Figures<Format> hash_and_figures(const std::byte* block, const std::byte* next,
+                                 std::array<std::uint8_t, 16>& hash) {
+  constexpr std::size_t kStripesInRow = kRow / BlockHash::kStripe;
+  constexpr std::size_t kRowsInRound = BlockHash::kStripesInRound / kStripesInRow;
+  static_assert(kStripesInRow == 2 && kRowsInFloat % kRowsInRound == 0);
+  BlockHash hashed;
+  FiguresSum<Format, false> sum(1.0F);
+  for (std::size_t round = 0; round < BlockHash::kRounds; ++round) {
+    if (round > 0) hashed.scramble();
+    for (std::size_t row = 0; row < kRowsInRound; ++row) {
+      hashed.add(block, 2 * row);
+      if (round + 1 < BlockHash::kRounds || row + 1 < kRowsInRound) {
+        hashed.add(block + BlockHash::kStripe, 2 * row + 1);
+      } else {
+        hashed.add_last(block + BlockHash::kStripe);
+      }
+      sum.add_row(block, next);
+      block += kRow;
+      next += kRow;
+    }
+    if ((round + 1) * kRowsInRound % kRowsInFloat == 0) sum.widen();
+  }
+  hash = hashed.finish();
+  return sum.figures();
 }
 
 // Copies the block with zeros for what is not finite; returns how many.
@@ -181,27 +299,35 @@ __attribute__((noinline)) Figures<Format> look_again(Figures<Format> figures,
   if (figures.largest >= Format::kInfinity) {
     nonfinite += leave_out_nonfinite<Format>(block, bytes, copy);
     block = copy;
-    figures = figures_of<Format, false>(block, bytes, block, 1.0F);
+    figures = figures_of<Format, false>(block, bytes, 1.0F);
   }
   const float max_abs = Format::value(figures.largest);
   if (max_abs == 0.0F) return {0, 0.0};
   int scale = -__builtin_ilogbf(max_abs);
   if (scale > kMostScale) scale = kMostScale;
-  figures = figures_of<Format, true>(block, bytes, block, __builtin_ldexpf(1.0F, scale));
+  figures = figures_of<Format, true>(block, bytes, __builtin_ldexpf(1.0F, scale));
   figures.squares = __builtin_ldexp(figures.squares, -2 * scale);
   return figures;
 }
 
 template <class Format>
-void add_scaled(const std::byte* block, std::size_t bytes, const std::byte* next,
-                Statistics& statistics) {
-  auto figures = figures_of<Format, false>(block, bytes, next, 1.0F);
+std::array<std::uint8_t, 16> look_at(const std::byte* block, std::size_t bytes,
+                                     const std::byte* next, Statistics& statistics) {
+  std::array<std::uint8_t, 16> hashed;
+  Figures<Format> figures;
+  if (bytes == kBlock) {
+    figures = hash_and_figures<Format>(block, next, hashed);
+  } else {
+    hashed = hash(block, bytes);
+    figures = figures_of<Format, false>(block, bytes, 1.0F);
+  }
   if (figures.largest < Format::kSmallest || figures.largest > Format::kLargest) {
     figures = look_again(figures, block, bytes, statistics.nonfinite);
   }
   const double max_abs = Format::value(figures.largest);
   if (max_abs > statistics.max_abs) statistics.max_abs = max_abs;
   statistics.sum_of_squares += figures.squares;
+  return hashed;
 }
 
 // ---- float64
@@ -282,15 +408,9 @@ void add_integers(const std::byte* block, std::size_t bytes, Statistics& statist
   }
 }
 
-void add_block(DType dtype, const std::byte* block, std::size_t bytes, const std::byte* next,
-               Statistics& statistics) {
+void add_others(DType dtype, const std::byte* block, std::size_t bytes, const std::byte* next,
+                Statistics& statistics) {
   switch (dtype) {
-    case DType::kFloat32:
-      return add_scaled<Float32>(block, bytes, next, statistics);
-    case DType::kFloat16:
-      return add_scaled<Float16>(block, bytes, next, statistics);
-    case DType::kBFloat16:
-      return add_scaled<BFloat16>(block, bytes, next, statistics);
     case DType::kFloat64:
       return add_doubles(block, bytes, next, statistics);
     case DType::kInt8:
@@ -303,8 +423,23 @@ void add_block(DType dtype, const std::byte* block, std::size_t bytes, const std
       return add_integers<Whole<std::int32_t>>(block, bytes, statistics);
     case DType::kInt64:
       return add_integers<Whole<std::int64_t>>(block, bytes, statistics);
-    case DType::kBool:
+    default:
       return add_integers<Bool>(block, bytes, statistics);
+  }
+}
+
+std::array<std::uint8_t, 16> look(DType dtype, const std::byte* block, std::size_t bytes,
+                                  const std::byte* next, Statistics& statistics) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return look_at<Float32>(block, bytes, next, statistics);
+    case DType::kFloat16:
+      return look_at<Float16>(block, bytes, next, statistics);
+    case DType::kBFloat16:
+      return look_at<BFloat16>(block, bytes, next, statistics);
+    default:
+      add_others(dtype, block, bytes, next, statistics);
+      return hash(block, bytes);
   }
 }
 

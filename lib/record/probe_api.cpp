@@ -167,6 +167,21 @@ int ddpd_observe_view(ddpd_record* record, int stage, int what, int32_t tensor, 
   });
 }
 
+int ddpd_observe_on_device(ddpd_record* record, int stage, int what, int device, void* stream,
+                           int64_t count, const int32_t* tensors, const void* const* data) {
+  return guarded([&] {
+    std::vector<RankWriter::OnDevice> list;
+    for (std::int64_t i = 0; i < count; ++i) list.push_back({tensors[i], data[i]});
+    record->observe_on_device(static_cast<Stage>(stage), what, device, stream, list);
+  });
+}
+
+int ddpd_loss_on_device(ddpd_record* record, int device, void* stream, const void* data,
+                        const char* dtype) {
+  return guarded(
+      [&] { record->observe_loss_on_device(device, stream, data, dtype_from_name(dtype)); });
+}
+
 int ddpd_usages(ddpd_record* record, int64_t count, const int32_t* numbers) {
   return guarded([&] {
     std::vector<Usage> usages;

@@ -49,6 +49,15 @@ int ddpd_observe(ddpd_record* record, int stage, int what, int64_t count, const 
 int ddpd_observe_view(ddpd_record* record, int stage, int what, int32_t tensor, const void* data,
                       const char* dtype, int dimensions, const int64_t* sizes,
                       const int64_t* strides);
+/* ddpd_observe for tensors in the memory of GPU number `device`: looked at on `stream`, a CUstream
+ * of the program's (null: the default one), and by nobody waited for. They must stay until the
+ * stream has come so far, as for a kernel of the program's own. Fails where libddp-doctor-cuda.so
+ * or a driver of CUDA 12 is missing. */
+int ddpd_observe_on_device(ddpd_record* record, int stage, int what, int device, void* stream,
+                           int64_t count, const int32_t* tensors, const void* const* data);
+/* A loss of the step under way, one element of `dtype`; ddpd_step writes the mean of them. */
+int ddpd_loss_on_device(ddpd_record* record, int device, void* stream, const void* data,
+                        const char* dtype);
 /* What became of `count` parameters in the step under way; replaces what was said before. Four
  * numbers for each: its id, a sum of these, how often a gradient arrived, and in which backward of
  * the step the last one did, from 1 (record.h, Usage). */

@@ -1,12 +1,19 @@
 #include "lib/record/rank_writer.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "lib/digest/elements.h"
 #include "lib/digest/strides.h"
+#include "lib/error.h"
 
 namespace ddp_doctor {
 namespace {
 
 constexpr int kAnyKeep = take::kKeep | take::kKeepLast | take::kKeepWanted;
+constexpr int kLoss = -1;  // among tensors
+// Steps that wait for a GPU. A program that runs further ahead of it is waited for by PyTorch, too.
+constexpr std::size_t kMostUnwritten = 16;
 
 }  // namespace
 
@@ -48,6 +55,31 @@ void RankWriter::observe(Stage stage, int what, int tensor, const TensorView& vi
   if ((what & kAnyKeep) != 0) keep({tensor, stage}, what, view);
 }
 
+void RankWriter::observe_on_device(Stage stage, int what, int device, void* stream,
+                                   std::span<const OnDevice> tensors) {
+  std::vector<DeviceTensor> list;
+  std::vector<int> ids;
+  std::int64_t bytes = 0;
+  for (const auto& [tensor, data] : tensors) {
+    const auto [dtype, numel] = extent_of(tensor);
+    list.push_back({data, dtype, numel});
+    ids.push_back(tensor);
+    bytes += numel * static_cast<std::int64_t>(element_size(dtype));
+  }
+  what = affordable(what, bytes);
+  DeviceBatch batch(device, stream, list, (what & kAnyKeep) != 0);
+  const std::lock_guard lock(mutex_);
+  if ((what & kAnyKeep) != 0 && (what & take::kKeepWanted) == 0) kept_ += bytes;
+  pending_.asked.push_back({std::move(batch), stage, what, std::move(ids)});
+}
+
+void RankWriter::observe_loss_on_device(int device, void* stream, const void* data, DType dtype) {
+  const DeviceTensor loss{data, dtype, 1};
+  DeviceBatch batch(device, stream, {&loss, 1}, false);
+  const std::lock_guard lock(mutex_);
+  pending_.asked.push_back({std::move(batch), Stage::kGradient, 0, {kLoss}});
+}
+
 // What the reducer left of this gradient, if the program does not seem to have changed it since.
 std::optional<TensorDigest> RankWriter::reduced(int tensor, const SampledValues& values) const {
   const std::lock_guard lock(mutex_);
@@ -63,6 +95,33 @@ void RankWriter::Pending::clear() {
   for (auto& stage : samples) stage.clear();
   values.clear();
   usages.clear();
+  asked.clear();
+  losses.clear();
+}
+
+bool RankWriter::Pending::ready() const {
+  return std::all_of(asked.begin(), asked.end(),
+                     [](const Asked& some) { return some.batch.ready(); });
+}
+
+void RankWriter::Pending::take_answers() {
+  for (const auto& [batch, stage, what, tensors] : asked) {
+    batch.wait();
+    const auto at = static_cast<std::size_t>(stage);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const DeviceLook look = batch.look(i);
+      const int tensor = tensors[i];
+      if (tensor == kLoss) {
+        losses.push_back(look.samples[0]);
+        continue;
+      }
+      if ((what & take::kDigest) != 0) digests[at][tensor] = look.digest;
+      if ((what & take::kSample) != 0) samples[at][tensor] = look.samples;
+      if ((what & kAnyKeep) == 0) continue;
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(look.copy.data());
+      values[{tensor, stage}] = {tensor, stage, {bytes, bytes + look.copy.size()}};
+    }
+  }
 }
 
 void RankWriter::set_usages(std::vector<Usage> usages) {
@@ -105,16 +164,39 @@ void RankWriter::swap() {
 
 void RankWriter::write_step(StepRecord step) {
   const std::lock_guard lock(mutex_);
+  if (pending_.asked.empty() && unwritten_.empty()) {
+    write(step, pending_);
+    return;
+  }
+  unwritten_.push_back({std::move(step), std::move(pending_)});
+  pending_ = {};
+  write_what_is_ready(false);
+}
+
+void RankWriter::write_what_is_ready(bool wait) {
+  while (!unwritten_.empty() &&
+         (wait || unwritten_.size() > kMostUnwritten || unwritten_.front().seen.ready())) {
+    Unwritten next = std::move(unwritten_.front());
+    unwritten_.pop_front();  // also if it cannot be written
+    next.seen.take_answers();
+    write(next.step, next.seen);
+  }
+}
+
+void RankWriter::write(StepRecord& step, Pending& seen) {
   for (std::size_t at = 0; at < kStages; ++at) {
     const auto stage = static_cast<Stage>(at);
-    for (const auto& [tensor, digest] : pending_.digests[at])
+    for (const auto& [tensor, digest] : seen.digests[at])
       step.observations.push_back({tensor, stage, digest});
-    for (const auto& [tensor, values] : pending_.samples[at])
+    for (const auto& [tensor, values] : seen.samples[at])
       step.samples.push_back({tensor, stage, values});
   }
-  for (auto& [key, values] : pending_.values) step.values.push_back(std::move(values));
-  if (!pending_.usages.empty()) step.usages = std::move(pending_.usages);
-  pending_.clear();  // also if it cannot be written
+  for (auto& [key, values] : seen.values) step.values.push_back(std::move(values));
+  if (!seen.usages.empty()) step.usages = std::move(seen.usages);
+  if (!seen.losses.empty() && !step.loss)
+    step.loss = std::accumulate(seen.losses.begin(), seen.losses.end(), 0.0) /
+                static_cast<double>(seen.losses.size());
+  seen.clear();  // also if it cannot be written
   writer_.write_step(step, progress_.watched());
 }
 
@@ -156,6 +238,12 @@ void RankWriter::call_resumes(std::int64_t number) {
 
 void RankWriter::close() {
   const std::lock_guard lock(mutex_);
+  try {
+    write_what_is_ready(true);
+  } catch (const Error&) {
+    writer_.close();
+    throw;
+  }
   writer_.close();
 }
 

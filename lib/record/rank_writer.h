@@ -8,14 +8,17 @@
 #include <unistd.h>
 
 #include <array>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lib/digest/device.h"
 #include "lib/record/call_log.h"
 #include "lib/record/progress.h"
 #include "lib/record/writer.h"
@@ -48,6 +51,18 @@ class RankWriter {
 
   // Looks at a tensor at a stage of the step under way; one seen before is seen anew.
   void observe(Stage stage, int what, int tensor, const TensorView& view);
+  // The same for tensors of GPU number `device`, on one of the program's streams; their step is
+  // written when the GPU has come so far. They must not change before it has, as for a kernel of
+  // the program's own.
+  struct OnDevice {
+    int tensor;
+    const void* data;
+  };
+  void observe_on_device(Stage stage, int what, int device, void* stream,
+                         std::span<const OnDevice> tensors);
+  // A loss of the step under way, one element; the row gets the mean of all of them, unless it
+  // comes with a loss of its own.
+  void observe_loss_on_device(int device, void* stream, const void* data, DType dtype);
   // What became of the parameters in the step under way.
   void set_usages(std::vector<Usage> usages);
   // `what` without the wish to keep values, if there is no room for all of `bytes`: half of what a
@@ -57,7 +72,8 @@ class RankWriter {
   void forget();
   // Puts it aside, and what was put aside before in its place: to write another step in between.
   void swap();
-  // Writes the step, with everything observed since the last one.
+  // Writes the step, with everything observed since the last one; later, if a GPU has not come so
+  // far. Rows come in the order of these calls.
   void write_step(StepRecord step);
 
   void write_event(const Event& event);
@@ -112,13 +128,31 @@ class RankWriter {
     std::vector<std::pair<int, T>> seen_;
   };
 
+  // Asked of a GPU, in the order of asking.
+  struct Asked {
+    DeviceBatch batch;
+    Stage stage;
+    int what;
+    std::vector<int> tensors;
+  };
+
   struct Pending {
     std::array<ByTensor<TensorDigest>, kStages> digests;
     std::array<ByTensor<SampledValues>, kStages> samples;
     std::map<Key, KeptValues> values;
     std::vector<Usage> usages;
+    std::vector<Asked> asked;
+    std::vector<double> losses;
     void clear();
+    bool ready() const;
+    void take_answers();
   };
+  struct Unwritten {
+    StepRecord step;
+    Pending seen;
+  };
+  void write_what_is_ready(bool wait);
+  void write(StepRecord& step, Pending& seen);
   std::optional<TensorDigest> reduced(int tensor, const SampledValues& values) const;
   void keep(const Key& key, int what, const TensorView& view);
   std::int64_t room(int what) const;
@@ -131,6 +165,7 @@ class RankWriter {
   std::vector<Extent> extents_;                    // by id
   Pending pending_;
   Pending aside_;
+  std::deque<Unwritten> unwritten_;
   std::int64_t budget_;
   std::int64_t kept_ = 0;
   const pid_t owner_ = ::getpid();

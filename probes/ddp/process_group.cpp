@@ -89,7 +89,7 @@ Rendezvous rendezvous_from_environment() {
           .port = number("MASTER_PORT")};
 }
 
-ProcessGroupPtr make_gloo_process_group(const Rendezvous& rendezvous) {
+c10::intrusive_ptr<c10d::Store> make_prefixed_store(const Rendezvous& rendezvous) {
   if (rendezvous.rank < 0 || rendezvous.rank >= rendezvous.world_size) {
     throw Error(fmt::format("rank {} of {} ranks: ranks are numbered from 0 to {}", rendezvous.rank,
                             rendezvous.world_size, rendezvous.world_size - 1));
@@ -98,8 +98,11 @@ ProcessGroupPtr make_gloo_process_group(const Rendezvous& rendezvous) {
   const StorePtr base = make_store(rendezvous);
   base->setTimeout(rendezvous.timeout);
   // The prefix leaves room for others in the same store, as torch.distributed does.
-  const StorePtr store = c10::make_intrusive<c10d::PrefixStore>("ddp_doctor", base);
+  return c10::make_intrusive<c10d::PrefixStore>("ddp_doctor", base);
+}
 
+ProcessGroupPtr make_gloo_process_group(const Rendezvous& rendezvous) {
+  const StorePtr store = make_prefixed_store(rendezvous);
   const auto options = c10d::ProcessGroupGloo::Options::create(rendezvous.timeout);
   // Not by host name: a machine's own name often resolves to an address that its ranks cannot
   // reach.

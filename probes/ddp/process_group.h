@@ -30,6 +30,9 @@ Rendezvous rendezvous_from_environment();
 // port when it is taken, and what c10d throws (c10::Error, std::runtime_error) otherwise.
 ProcessGroupPtr make_gloo_process_group(const Rendezvous& rendezvous);
 
+// The store alone, for a process group of another backend.
+c10::intrusive_ptr<c10d::Store> make_prefixed_store(const Rendezvous& rendezvous);
+
 // Sums `tensor` in place over all ranks; blocks. Throws what the backend throws (Gloo:
 // std::exception) when a peer is gone.
 void all_reduce_sum(const ProcessGroupPtr& process_group, at::Tensor tensor);

@@ -171,26 +171,35 @@ class ReducerView : public c10d::Reducer {
   }
 };
 
+struct BackendKind {
+  const char* name;
+  c10::DeviceType device;
+  bool is_nccl;
+};
+inline constexpr BackendKind kGloo{"gloo", c10::DeviceType::CPU, false};
+inline constexpr BackendKind kNccl{"nccl", c10::DeviceType::CUDA, true};
+
 // In 1.x a backend (Gloo) is the process group. From 2.0 on, a process group holds backends.
 template <class Backend, class Group = c10d::ProcessGroup>
 c10::intrusive_ptr<Group> as_process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                            int world_size,
-                                           const c10::intrusive_ptr<Backend>& backend) {
+                                           const c10::intrusive_ptr<Backend>& backend,
+                                           const BackendKind& kind = kGloo) {
   if constexpr (std::is_base_of_v<Group, Backend>) {
     return backend;
   } else {
     c10::intrusive_ptr<Group> group;
     if constexpr (requires { typename Group::Options; }) {  // 2.0 to 2.5
       group = c10::make_intrusive<Group>(store, rank, world_size,
-                                         c10::make_intrusive<typename Group::Options>("gloo"));
+                                         c10::make_intrusive<typename Group::Options>(kind.name));
     } else {
       group = c10::make_intrusive<Group>(store, rank, world_size);
     }
-    group->setBackend(c10::DeviceType::CPU, Group::BackendType::GLOO, backend);
-    // Without it the group calls itself "undefined", and the DDP logging data lacks Gloo's fields.
-    if constexpr (requires { group->setDefaultBackend(Group::BackendType::GLOO); }) {
-      group->setDefaultBackend(Group::BackendType::GLOO);
-    }
+    const auto type = kind.is_nccl ? Group::BackendType::NCCL : Group::BackendType::GLOO;
+    group->setBackend(kind.device, type, backend);
+    // Without it the group calls itself "undefined", and the DDP logging data lacks the fields that
+    // are Gloo's, or NCCL's.
+    if constexpr (requires { group->setDefaultBackend(type); }) group->setDefaultBackend(type);
     if constexpr (requires { group->setGroupName("0"); }) group->setGroupName("0");
     return group;
   }

@@ -1,8 +1,10 @@
 // script-probe: one rank that trains a TorchScript program under a strategy and records what it
 // sees.
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "lib/error.h"
+#include "probes/nccl/plugin.h"
 #include "probes/script/options.h"
 #include "probes/script/prepared.h"
 #include "probes/script/torch_text.h"
@@ -19,6 +22,17 @@
 
 namespace ddp_doctor {
 namespace {
+
+// NCCL wants a GPU for each rank.
+c10::Device own_gpu(const WorkerOptions& options) {
+  const int gpus = nccl_plugin().gpus();
+  if (gpus < options.world_size)
+    throw Error(fmt::format(
+        "--backend nccl: {} rank(s) need a GPU each, and {} can be seen here; "
+        "give --nproc-per-node {}, or use --backend gloo",
+        options.world_size, gpus == 0 ? "none" : std::to_string(gpus), std::max(gpus, 1)));
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(options.rank)};
+}
 
 int run(const WorkerOptions& options) {
   std::vector<InputSpec> inputs;
@@ -31,6 +45,7 @@ int run(const WorkerOptions& options) {
     std::cerr << kErrorMark << error.what() << std::endl;
     return worker_exit::kRefusedProgram;
   }
+  if (options.backend == "nccl") program.move_to(own_gpu(options));
   torch::manual_seed(static_cast<std::uint64_t>(options.seed + options.rank));
   return train(program, options);
 }

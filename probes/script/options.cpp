@@ -1,12 +1,31 @@
 #include "probes/script/options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <iostream>
+#include <string_view>
 
 #include "lib/version.h"
+#include "probes/nccl/plugin.h"
 #include "probes/script/torch_text.h"
 
 namespace ddp_doctor {
+namespace {
+
+int say_nccl_version() {
+  try {
+    const auto& plugin = nccl_plugin();
+    std::cout << fmt::format("{}; {} GPUs\n", plugin.version(), plugin.gpus());
+  } catch (const std::exception& error) {
+    std::cout << message_without_backtrace(error) << "\n";
+  }
+  std::cout.flush();
+  return worker_exit::kFinished;
+}
+
+}  // namespace
 
 std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code) {
   WorkerOptions options;
@@ -26,9 +45,15 @@ std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code
   app.add_flag("--rehearsed", options.rehearsed);
   app.add_option("--timeout", options.timeout_s);
   app.add_option("--keep-values", options.keep_values_mib);
+  app.add_option("--backend", options.backend);
   app.add_option("--port", options.port);
   app.add_option("--rank", options.rank)->envname("RANK");
   app.add_option("--world-size", options.world_size)->envname("WORLD_SIZE");
+  // For `ddp-doctor env`: says which NCCL there is, and how many GPUs, or why there is none.
+  if (argc == 2 && std::string_view(argv[1]) == "--nccl-version") {
+    exit_code = say_nccl_version();
+    return {};
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

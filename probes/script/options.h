@@ -26,6 +26,7 @@ struct WorkerOptions {
   std::int64_t timeout_s = 60;
   std::int64_t keep_values_mib =
       96;  // values kept behind the digests, so that drift can be given exactly
+  std::string backend = "gloo";
   int port = 0;
   int rank = 0;
   int world_size = 1;

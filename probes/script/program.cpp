@@ -62,6 +62,23 @@ std::size_t required_arguments_of(const torch::jit::Module& module, const char* 
                     [](const auto& argument) { return !argument.default_value().has_value(); }));
 }
 
+// Tensors, and those in tuples and lists.
+c10::IValue moved(const c10::IValue& value, const c10::Device& device) {
+  if (value.isTensor()) return value.toTensor().to(device);
+  if (value.isTuple()) {
+    std::vector<c10::IValue> elements;
+    for (const auto& element : value.toTupleRef().elements())
+      elements.push_back(moved(element, device));
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> tensors;
+    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor.to(device));
+    return tensors;
+  }
+  return value;
+}
+
 }  // namespace
 
 Program::Program(const std::string& file, const std::vector<InputSpec>& inputs, std::int64_t seed)
@@ -71,6 +88,11 @@ Program::Program(const std::string& file, const std::vector<InputSpec>& inputs, 
   has_loss_ = module_.find_method("loss").has_value();
   check_methods();
   module_.train();
+}
+
+void Program::move_to(const c10::Device& device) {
+  device_ = device;
+  module_.to(device);
 }
 
 void Program::check_methods() const {
@@ -136,6 +158,8 @@ Program::Batch Program::batch(int rank, int world_size, std::int64_t step) {
                     "forward's arguments followed by loss's",
                     file_, values.size(), needed, for_loss));
   }
+  if (device_)
+    for (auto& value : values) value = moved(value, *device_);
   const auto split = values.end() - static_cast<std::ptrdiff_t>(for_loss);
   return {{values.begin(), split}, {split, values.end()}};
 }

@@ -13,6 +13,7 @@
 
 #include <torch/script.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Program {
   Program(const std::string& file, const std::vector<InputSpec>& inputs, std::int64_t seed);
 
   const torch::jit::Module& module() const { return module_; }
+  // There it trains from now on; batches follow it.
+  void move_to(const c10::Device& device);
   bool has_training_step() const { return has_training_step_; }
   // "loss: mean of squares of the outputs (the program defines no loss)", or nothing where the
   // program brings it all.
@@ -53,6 +56,7 @@ class Program {
   std::string file_;
   std::vector<InputSpec> inputs_;
   std::int64_t seed_;
+  std::optional<c10::Device> device_;
   torch::jit::Module module_;
   bool has_training_step_ = false;
   bool has_batch_ = false;

@@ -93,7 +93,7 @@ RecordHeader header_of(const WorkerOptions& options, const std::string& substitu
   header.world_size = options.world_size;
   header.probe = "script";
   header.program = options.program;
-  header.details = {{"backend", "Gloo on 127.0.0.1"},
+  header.details = {{"backend", options.backend == "nccl" ? "NCCL" : "Gloo on 127.0.0.1"},
                     {"torch_version", torch_version()},
                     {"tool_version", kVersion},
                     {"strategy", options.strategy},

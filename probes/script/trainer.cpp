@@ -12,6 +12,7 @@
 #include "lib/error.h"
 #include "lib/record/writer.h"
 #include "probes/ddp/process_group.h"
+#include "probes/nccl/plugin.h"
 #include "probes/script/collective_calls.h"
 #include "probes/script/recorder.h"
 #include "probes/script/strategy.h"
@@ -64,21 +65,26 @@ class Trainer {
       write_ddp_fields("runtime");
       recorder_.event("error", message_without_backtrace(error));
       recorder_.close();
+      if (options_.backend == "nccl" && group_) nccl_plugin().abort(group_);
       return worker_exit::kRaised;
     }
     recorder_.close();
     leave_together();
+    if (options_.backend == "nccl") nccl_plugin().shut_down(group_);
     return worker_exit::kFinished;
   }
 
  private:
   void connect() {
     recorder_.progress().enter(Phase::kConnecting, 0);
+    const Rendezvous rendezvous{options_.rank, options_.world_size,
+                                (std::filesystem::path(options_.record) / "rendezvous").string(),
+                                options_.port, std::chrono::seconds(options_.timeout_s)};
     try {
-      group_ =
-          make_gloo_process_group({options_.rank, options_.world_size,
-                                   (std::filesystem::path(options_.record) / "rendezvous").string(),
-                                   options_.port, std::chrono::seconds(options_.timeout_s)});
+      group_ = options_.backend == "nccl"
+                   ? nccl_plugin().make(make_prefixed_store(rendezvous), options_.rank,
+                                        options_.world_size, options_.rank, rendezvous.timeout)
+                   : make_gloo_process_group(rendezvous);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {

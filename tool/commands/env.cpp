@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -53,6 +54,25 @@ std::string script_support() {
   }
 }
 
+// What the worker's LibTorch has of NCCL; loading it takes seconds.
+std::string nccl_support() {
+  try {
+    return first_line_of(quoted(script_probe().string()) + " --nccl-version");
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string nccl_settings() {
+  std::string settings;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (text.starts_with("NCCL_") || text.starts_with("TORCH_NCCL_"))
+      settings += std::string(settings.empty() ? "" : " ") + std::string(text);
+  }
+  return settings.empty() ? "none" : settings;
+}
+
 std::string examples() {
   try {
     return examples_folder().string();
@@ -92,6 +112,8 @@ Action setup_env(CLI::App&) {
     line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine));
     line("cores, memory", fmt::format("{}, {}", std::thread::hardware_concurrency(), memory()));
     line("TorchScript programs", script_support());
+    line("NCCL for them", nccl_support());
+    line("NCCL's settings", nccl_settings());
     line("programs in Python", python_support());
     for (const auto& interpreter : interpreters(""))
       line(interpreter.found_as.c_str(), described(interpreter));

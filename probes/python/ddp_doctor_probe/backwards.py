@@ -54,7 +54,9 @@ class Backwards:
         self.place = places.place()[:2]
         session.site("backward")
         if session.recording and len(tensors) == 1 and tensors[0].numel() == 1:
-            session.history.losses.append(float(tensors[0].detach()))
+            loss = session.tensors.loss(tensors[0])
+            if loss is not None:
+                session.history.losses.append(loss)
             session.fact("loss", "factor", round(graph.factor(tensors[0]), 9))
 
     def gradient_arrived(self, entry):

@@ -35,6 +35,8 @@ def _load():
         ("ddpd_tensors", number, [handle, text]),
         ("ddpd_observe", number, [handle, number, number, long, array, array]),
         ("ddpd_observe_view", number, [handle, number, number, ctypes.c_int32, handle, text, number, array, array]),
+        ("ddpd_observe_on_device", number, [handle, number, number, number, handle, long, array, array]),
+        ("ddpd_loss_on_device", number, [handle, number, handle, array, text]),
         ("ddpd_usages", number, [handle, long, array]),
         ("ddpd_forget", None, [handle]),
         ("ddpd_swap", None, [handle]),
@@ -124,6 +126,18 @@ class Record:
                 (ctypes.c_int64 * count)(*sizes), (ctypes.c_int64 * count)(*strides),
             )
         )
+
+    def observe_on_device(self, stage, what, device, stream, ids, pointers):
+        """Contiguous tensors on a GPU, looked at on the program's stream in its turn: nobody waits."""
+        count = len(ids)
+        self._check(
+            self._library.ddpd_observe_on_device(
+                self._handle, stage, what, device, stream, count, (ctypes.c_int32 * count)(*ids), (ctypes.c_void_p * count)(*pointers)
+            )
+        )
+
+    def loss_on_device(self, device, stream, pointer, dtype):
+        self._check(self._library.ddpd_loss_on_device(self._handle, device, stream, pointer, dtype.encode()))
 
     def usages(self, numbers):
         """An array of int32, four for each parameter."""

@@ -46,6 +46,7 @@ class Tensors:
         self.models = []  # (weak reference to the module, label)
         self.undescribed = []
         self.skipped = set()  # objects that cannot be examined
+        self.on_device = torch.version.cuda is not None  # GPUs look at their tensors themselves
 
     # ---- finding
 
@@ -290,15 +291,21 @@ class Tensors:
         """Looks at (entry, tensor) pairs, all contiguous ones in one call."""
         self.describe()
         ids, pointers = [], []
+        devices = {}
         strided = self.torch.strided
         for entry, tensor in pairs:
-            if _is_plain(tensor, entry, strided):
-                ids.append(entry.id)
-                pointers.append(tensor.data_ptr())
-            else:
-                self._observe_odd(stage, what, entry, tensor)
+            if not _is_plain(tensor, entry, strided):
+                if self.on_device and tensor.is_cuda and tensor.dtype is entry.dtype and tensor.numel() == entry.numel:
+                    devices.setdefault(tensor.device.index, []).append((entry, tensor))
+                else:
+                    self._observe_odd(stage, what, entry, tensor)
+                continue
+            ids.append(entry.id)
+            pointers.append(tensor.data_ptr())
         if ids:
             self.session.record.observe(stage, what, ids, pointers)
+        for device, there in devices.items():
+            self._observe_on_device(stage, what, device, there)
 
     def observe_one(self, stage, what, entry, tensor):
         if entry.numel <= SMALL and _is_plain(tensor, entry, self.torch.strided):
@@ -307,10 +314,53 @@ class Tensors:
         else:
             self.observe(stage, what, [(entry, tensor)])
 
+    def _observe_on_device(self, stage, what, device, pairs):
+        if self._capturing():
+            return
+        with self.torch.no_grad():
+            # What is made here is freed in the stream's order, after it was looked at.
+            dense = [_dense(tensor.detach(), self.torch.strided) for _, tensor in pairs]
+            stream = self.torch.cuda.current_stream(device).cuda_stream
+            try:
+                self.session.record.observe_on_device(
+                    stage, what, device, stream, [entry.id for entry, _ in pairs], [tensor.data_ptr() for tensor in dense])
+            except native.RecordError as error:
+                self._give_up_devices(error)
+                for entry, tensor in pairs:
+                    self._observe_odd(stage, what, entry, tensor)
+
+    def loss(self, tensor):
+        """Its value; None where a GPU will tell the record itself."""
+        tensor = tensor.detach()
+        name = str(tensor.dtype)[len("torch."):]
+        if tensor.is_cuda and self._capturing():
+            return None
+        if self.on_device and tensor.is_cuda and name in DTYPES:
+            device = tensor.device.index
+            try:
+                self.session.record.loss_on_device(device, self.torch.cuda.current_stream(device).cuda_stream, tensor.data_ptr(), name)
+                return None
+            except native.RecordError as error:
+                self._give_up_devices(error)
+        return float(tensor)
+
+    def _capturing(self):
+        """Whether what is launched now becomes part of a CUDA graph: nothing of ours may."""
+        if not self.torch.cuda.is_current_stream_capturing():
+            return False
+        self.session.warn("steps that are captured into a CUDA graph are not examined, nor those that replay it")
+        return True
+
+    def _give_up_devices(self, error):
+        self.on_device = False
+        self.session.warn(f"tensors on the GPU are copied to be examined, which makes steps wait: {error}")
+
     def observe_buffers(self):
         self.observe(native.BUFFER, native.DIGEST, [(e, e.live()) for e in self.entries if e.kind == "buffer" and e.live() is not None])
 
     def _observe_odd(self, stage, what, entry, tensor):
+        if tensor.is_cuda and self._capturing():
+            return
         with self.torch.no_grad():
             local = tensor.detach()
             if local.layout is not self.torch.strided:
@@ -347,6 +397,10 @@ def _is_plain(tensor, entry, strided):
     return (
         tensor.dtype is entry.dtype and tensor.is_cpu and tensor.layout is strided and tensor.numel() == entry.numel
         and tensor.is_contiguous())
+
+
+def _dense(tensor, strided):
+    return (tensor if tensor.layout is strided else tensor.to_dense()).contiguous()
 
 
 def _nothing():

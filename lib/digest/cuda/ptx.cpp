@@ -1,0 +1,10 @@
+// The kernels' PTX as a string: DDP_DOCTOR_PTX is its file.
+asm(R"(
+.section .rodata
+.balign 16
+.global ddp_doctor_look_ptx
+ddp_doctor_look_ptx:
+.incbin ")" DDP_DOCTOR_PTX R"("
+.byte 0
+.previous
+)");

@@ -1,0 +1,97 @@
+#include "lib/digest/device.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "lib/digest/cuda/cuda_api.h"
+#include "lib/error.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Beside the library that this code is in, unless DDP_DOCTOR_CUDA_LIBRARY says where.
+std::string library_file() {
+  if (const char* named = std::getenv("DDP_DOCTOR_CUDA_LIBRARY")) return named;
+  Dl_info here{};
+  if (::dladdr(reinterpret_cast<const void*>(&library_file), &here) == 0) return {};
+  return std::filesystem::path(here.dli_fname).parent_path() / "libddp-doctor-cuda.so";
+}
+
+struct Library {
+  decltype(&ddpc_error) error;
+  decltype(&ddpc_begin) begin;
+  decltype(&ddpc_ready) ready;
+  decltype(&ddpc_wait) wait;
+  decltype(&ddpc_result) result;
+  decltype(&ddpc_end) end;
+
+  [[noreturn]] void fail() const { throw Error(error()); }
+};
+
+const Library& library() {
+  static const Library loaded = [] {
+    const std::string file = library_file();
+    void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr)
+      throw Error(
+          "tensors on the GPU are copied to be examined, as this build of ddp-doctor came "
+          "without " +
+          file);
+    Library found{};
+    const auto find = [handle, &file](const char* name, auto& function) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
+      if (function == nullptr) throw Error(file + " has no " + name + ": install ddp-doctor anew");
+    };
+    find("ddpc_error", found.error);
+    find("ddpc_begin", found.begin);
+    find("ddpc_ready", found.ready);
+    find("ddpc_wait", found.wait);
+    find("ddpc_result", found.result);
+    find("ddpc_end", found.end);
+    return found;
+  }();
+  return loaded;
+}
+
+}  // namespace
+
+DeviceBatch::DeviceBatch(int device, void* stream, std::span<const DeviceTensor> tensors,
+                         bool copy) {
+  std::vector<ddpc_tensor> list;
+  for (const auto& tensor : tensors)
+    list.push_back({tensor.data, static_cast<std::int32_t>(tensor.dtype), tensor.numel});
+  batch_.reset(library().begin(device, stream, static_cast<std::int64_t>(list.size()), list.data(),
+                               copy ? 1 : 0));
+  if (batch_ == nullptr) library().fail();
+}
+
+void DeviceBatch::End::operator()(ddpc_batch* batch) const { library().end(batch); }
+
+bool DeviceBatch::ready() const {
+  const int ready = library().ready(batch_.get());
+  if (ready < 0) library().fail();
+  return ready == 1;
+}
+
+void DeviceBatch::wait() const {
+  if (library().wait(batch_.get()) != 0) library().fail();
+}
+
+DeviceLook DeviceBatch::look(std::size_t i) const {
+  ddpc_look found{};
+  if (library().result(batch_.get(), static_cast<std::int64_t>(i), &found) != 0) library().fail();
+  DeviceLook look;
+  look.digest = {std::to_array(found.bits), found.l2_norm, found.max_abs, found.nonfinite,
+                 found.numel};
+  look.samples =
+      std::span<const double>(found.samples, static_cast<std::size_t>(found.sample_count));
+  look.copy = {static_cast<const std::byte*>(found.copy),
+               static_cast<std::size_t>(found.copy_bytes)};
+  return look;
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,37 @@
+// Digests of tensors in the memory of a GPU, which come later: looking is asked for on the
+// program's own stream, and nobody waits for it. All that knows of CUDA is in libddp-doctor-cuda.so
+// (lib/digest/cuda/cuda_api.h), which is loaded when there is such a tensor.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "lib/digest/cuda/plan.h"
+
+struct ddpc_batch;
+
+namespace ddp_doctor {
+
+using cuda::DeviceLook;
+using cuda::DeviceTensor;
+
+// Throws Error where there is no such library, no GPU, or the driver refuses.
+class DeviceBatch {
+ public:
+  // `stream`: a CUstream of GPU number `device`. `copy`: all bytes are wanted, too.
+  DeviceBatch(int device, void* stream, std::span<const DeviceTensor> tensors, bool copy);
+
+  bool ready() const;
+  // Returns when it is.
+  void wait() const;
+  // Of a batch that is ready; the copy lives as long as the batch.
+  DeviceLook look(std::size_t i) const;
+
+ private:
+  struct End {
+    void operator()(ddpc_batch* batch) const;
+  };
+  std::unique_ptr<ddpc_batch, End> batch_;
+};
+
+}  // namespace ddp_doctor

@@ -1,0 +1,50 @@
+// libddp-doctor-cuda.so where there is no GPU: tensors lie in the memory of the CPU, a warp of
+// threads looks at them, and what was found is ready when it has been asked for twice. Device 7
+// does not exist.
+#include "lib/digest/cuda/cuda_api.h"
+#include "tests/unit/warp_fixture.h"
+
+using namespace ddp_doctor;
+using namespace ddp_doctor::cuda;
+
+struct ddpc_batch {
+  FoundByCpu found;
+  int asked = 0;
+};
+
+extern "C" {
+
+const char* ddpc_error(void) { return "there is no GPU of this number"; }
+
+ddpc_batch* ddpc_begin(int device, void* /*stream*/, int64_t count, const ddpc_tensor* tensors,
+                       int copy) {
+  if (device == 7) return nullptr;
+  std::vector<DeviceTensor> list;
+  for (std::int64_t i = 0; i < count; ++i)
+    list.push_back({tensors[i].data, static_cast<DType>(tensors[i].dtype), tensors[i].numel});
+  return new ddpc_batch{FoundByCpu(list, copy != 0)};
+}
+
+int ddpc_ready(ddpc_batch* batch) { return ++batch->asked > 2 ? 1 : 0; }
+
+int ddpc_wait(ddpc_batch* batch) {
+  batch->asked = 3;
+  return 0;
+}
+
+int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_look* look) {
+  const DeviceLook seen = batch->found.look(static_cast<std::size_t>(tensor));
+  std::copy(seen.digest.bits.begin(), seen.digest.bits.end(), look->bits);
+  look->l2_norm = seen.digest.l2_norm;
+  look->max_abs = seen.digest.max_abs;
+  look->nonfinite = seen.digest.nonfinite;
+  look->numel = seen.digest.numel;
+  look->sample_count = static_cast<int32_t>(seen.samples.size());
+  std::copy(seen.samples.begin(), seen.samples.end(), look->samples);
+  look->copy = seen.copy.empty() ? nullptr : seen.copy.data();
+  look->copy_bytes = static_cast<int64_t>(seen.copy.size());
+  return 0;
+}
+
+void ddpc_end(ddpc_batch* batch) { delete batch; }
+}
