@@ -36,7 +36,7 @@ pre, code { font-family: ui-monospace, monospace; font-size: .9em; }
 pre { overflow-x: auto; margin: .4rem 0; } details pre { white-space: pre-wrap; }
 summary { cursor: pointer; }
 .scroll { overflow-x: auto; margin: .4rem 0 1.6rem; }
-.columns { columns: 2 25rem; column-gap: 2.4rem; }
+.columns { columns: 2 25rem; column-gap: 2.4rem; margin-bottom: 1.2rem; }
 figure { margin: 0 0 1.6rem; break-inside: avoid; }
 figure .scroll { margin: 0; } figure.wide .scroll svg { min-width: 44rem; }
 figcaption { font-weight: 600; margin-bottom: .5rem; }
