@@ -1,7 +1,7 @@
 # The HTML reports of four programs in real Chromium: at two widths, in both colour schemes, with scripts and without.
 . "$(dirname "$0")/lib.sh"
 need_torch
-chromium=$("$python" -c 'import sys; sys.path.insert(0, sys.argv[1]); import browser; print(browser.find() or "")' "$here/../../scripts")
+chromium=$("$python" -B -c 'import sys; sys.path.insert(0, sys.argv[1]); import browser; print(browser.find() or "")' "$here/../../scripts")
 [ -n "$chromium" ] || { echo "skipped: no chromium here (apt-get install --no-install-recommends chromium)"; exit 77; }
 
 last="scripts/example-reports"

@@ -4,6 +4,7 @@ import sys
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent.parent / "scripts"))
+sys.dont_write_bytecode = True
 from browser import Browser  # noqa: E402
 
 WIDTHS = (1280, 390)
