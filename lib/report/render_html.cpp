@@ -1,61 +1,41 @@
-// One file that a browser shows as it is: no script, nothing loaded from anywhere.
+// One file that a browser shows as it is: nothing is loaded from anywhere, and the policy in its
+// head has the browser see to that. All of it can be read without scripts; the only one sorts
+// tables.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "lib/diagnose/facts.h"
 #include "lib/report/change.h"
 #include "lib/report/figures.h"
+#include "lib/report/html_style.h"
+#include "lib/report/markup.h"
+#include "lib/report/plots.h"
 #include "lib/report/render.h"
 #include "lib/report/verdict.h"
 
 namespace ddp_doctor {
 namespace {
 
-// Colours meet WCAG's contrast of 4.5 against both backgrounds.
-constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --text: #1c1e21; --faint: #57606a; --page: #fff; --card: #f6f8fa; --line: #d0d7de;
-  --error: #a40e26; --warning: #7a4d00; --advice: #0550ae; --healthy: #116329; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --faint: #9da7b1; --page: #0d1117; --card: #161b22;
-  --line: #3d444d; --error: #ff8182; --warning: #e3b341; --advice: #79c0ff; --healthy: #56d364; } }
-body { margin: 0 auto; padding: 1rem; max-width: 70rem; background: var(--page); color: var(--text);
-  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; margin: 0; }
-.facts, .of { color: var(--faint); }
-.error { color: var(--error); } .warning { color: var(--warning); } .advice { color: var(--advice); }
-.healthy { color: var(--healthy); }
-article { background: var(--card); border: 1px solid var(--line); border-radius: .4rem; padding: .8rem 1rem; margin: .8rem 0; }
-article article { margin-left: 0; } article p { margin: .4rem 0; }
-pre, code { font-family: ui-monospace, monospace; font-size: .9em; }
-pre { overflow-x: auto; margin: .4rem 0; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-caption { text-align: left; font-weight: 600; padding: .4rem 0; }
-th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; font-size: .9rem; margin: .4rem 0; }
-dt { color: var(--faint); } dd { margin: 0; }
-)";
+// Longer evidence is folded away; a browser unfolds it without scripts.
+constexpr std::size_t kLongEvidence = 240;
+// Cells that are sentences rather than figures.
+constexpr std::size_t kWords = 28;
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        // Control characters are no characters of HTML.
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
-    }
+// Lists and maps of plain values as people write them; the rest as JSON.
+std::string text_of(const nlohmann::ordered_json& value, const char* separator = "; ") {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_structured()) return value.dump();
+  std::string text;
+  for (const auto& [key, entry] : value.items()) {
+    const bool list =
+        entry.is_array() &&
+        std::none_of(entry.begin(), entry.end(), [](const auto& e) { return e.is_structured(); });
+    if (entry.is_structured() && (value.is_array() || !list)) return value.dump(2);
+    if (!text.empty()) text += value.is_array() ? ", " : separator;
+    text += value.is_array() ? text_of(entry) : fmt::format("{}: {}", key, text_of(entry));
   }
-  return out;
+  return text.empty() ? "none" : text;
 }
 
 class Html {
@@ -65,13 +45,16 @@ class Html {
 
   void print() {
     const std::string verdict = verdict_of(report_, options_.fail_on);
-    const bool healthy = report_.health() == Health::kHealthy;
+    const char* health = report_.health() == Health::kHealthy        ? "healthy"
+                         : report_.health() == Health::kInconclusive ? "warning"
+                                                                     : "error";
     out_ << "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
          << "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-         << "<title>ddp-doctor: " << escaped(verdict) << "</title>\n<style>" << kStyle
-         << "</style>\n</head>\n<body>\n<main>\n";
-    out_ << fmt::format("<h1 class=\"{}\">{}</h1>\n", healthy ? "healthy" : "error",
-                        escaped(verdict));
+         << "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+            "style-src 'unsafe-inline'; script-src 'unsafe-inline'\"/>\n"
+         << "<title>ddp-doctor: " << escaped(verdict) << "</title>\n<style>" << kHtmlStyle
+         << plot::style() << "</style>\n</head>\n<body>\n<main>\n";
+    out_ << fmt::format("<h1 class=\"{}\">{}</h1>\n", health, escaped(verdict));
     out_ << fmt::format("<p class=\"facts\">{}, {}, {}; examined by ddp-doctor {}</p>\n",
                         escaped(report_.program),
                         count_of(static_cast<std::size_t>(report_.world_size), "rank"),
@@ -80,9 +63,15 @@ class Html {
     if (!report_.difference.empty())
       out_ << "<p><strong>Difference:</strong> " << escaped(report_.difference) << "</p>\n";
     findings();
+    plots();
     out_ << "<h2>Figures</h2>\n";
     for (const auto& figures : figures_of(report_)) table(figures);
-    out_ << "</main>\n</body>\n</html>\n";
+    for (const auto& [run, findings] : judged_runs(report_)) {
+      Figures unused = unused_parameters(run);
+      if (report_.runs.size() > 1) unused.caption += ": " + run.label;
+      if (!unused.rows.empty()) table(unused);
+    }
+    out_ << "</main>\n<script>" << kHtmlScript << "</script>\n</body>\n</html>\n";
   }
 
  private:
@@ -100,67 +89,135 @@ class Html {
   }
 
   void card(const Finding& finding) {
-    out_ << fmt::format("<article>\n<h3><span class=\"{0}\">{1} {2}</span>: {0}, {3}</h3>\n",
-                        name_of(finding.severity), finding.rule, finding.name,
-                        name_of(finding.certainty));
     out_ << fmt::format(
-        "<p class=\"of\">{}{}</p>\n", ranks_of(finding.ranks),
+        "<article class=\"{0}\">\n<h3><span class=\"{0}\">{1} {2}</span>: {0}, {3}</h3>\n",
+        name_of(finding.severity), finding.rule, finding.name, name_of(finding.certainty));
+    out_ << fmt::format(
+        "<p class=\"of\">{}{}</p>\n<dl>\n", ranks_of(finding.ranks),
         finding.first_step ? fmt::format(", from step {}", *finding.first_step) : "");
-    paragraph("", finding.message);
-    if (finding.where)
-      out_ << fmt::format("<p>at <code>{}:{}</code></p>\n", escaped(finding.where->file),
-                          finding.where->line);
-    if (!finding.evidence.empty()) {
-      out_ << "<dl>";
-      for (const auto& [key, value] : finding.evidence.items())
-        out_ << "<dt>" << escaped(key) << "</dt><dd>"
-             << escaped(value.is_string() ? value.get<std::string>() : value.dump()) << "</dd>";
-      out_ << "</dl>\n";
-    }
-    paragraph("Do: ", finding.prescription.text);
-    if (finding.proof) paragraph("Proof: ", finding.proof->text);
-    if (finding.change) change(*finding.change);
+    entry("Cause", escaped(finding.message));
+    if (!finding.evidence.empty()) entry("Evidence", evidence(finding.evidence));
+    if (finding.where) entry("Place", place(*finding.where));
+    entry("Do", escaped(finding.prescription.text));
+    if (finding.change) entry("Change", change(*finding.change));
+    if (finding.proof) entry("Proof", escaped(finding.proof->text));
+    out_ << "</dl>\n";
     if (!finding.consequences.empty()) out_ << "<p class=\"of\">which leads to</p>\n";
     for (const auto& consequence : finding.consequences) card(consequence);
     out_ << "</article>\n";
   }
 
+  void entry(const char* name, const std::string& markup) {
+    if (!markup.empty()) out_ << fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, markup);
+  }
+
+  static std::string evidence(const nlohmann::ordered_json& all) {
+    std::string markup = "<dl class=\"evidence\">";
+    for (const auto& [key, value] : all.items()) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '_', ' ');
+      const std::string text = text_of(value);
+      markup += fmt::format("<dt>{}</dt><dd>", escaped(name));
+      if (text.size() <= kLongEvidence) {
+        markup += escaped(text);
+      } else {
+        const bool lines = value.is_object() || value.is_string();
+        markup += fmt::format("<details><summary>{}</summary><pre>{}</pre></details>",
+                              value.is_structured() ? fmt::format("show {}", value.size()) : "show",
+                              escaped(lines ? text_of(value, "\n") : text));
+      }
+      markup += "</dd>";
+    }
+    return markup + "</dl>";
+  }
+
+  static std::string place(const Where& where) {
+    std::string markup = fmt::format("<code>{}:{}</code>", escaped(where.file), where.line);
+    for (const auto& via : where.via)
+      markup += fmt::format("<br/><span class=\"of\">via <code>{}</code></span>", escaped(via));
+    return markup;
+  }
+
+  static std::string change(const Change& change) {
+    std::string markup = fmt::format("<code>{}:{}</code> {}", escaped(change.file), change.line,
+                                     escaped(change.text));
+    if (!change.after.empty())
+      markup += fmt::format("<pre tabindex=\"0\">{}</pre>", escaped(diff_of(change)));
+    return markup;
+  }
+
+  // Narrow ones in columns, wide ones below.
+  void plots() {
+    const auto all = plots_of(report_);
+    out_ << "<h2>Plots</h2>\n<div class=\"columns\">\n";
+    for (const auto& plot : all) {
+      if (!plot.wide) figure(plot);
+    }
+    out_ << "</div>\n";
+    for (const auto& plot : all) {
+      if (plot.wide) figure(plot);
+    }
+  }
+
+  void figure(const Plot& plot) {
+    out_ << fmt::format("<figure{}>\n<figcaption>{}</figcaption>\n",
+                        plot.wide ? " class=\"wide\"" : "", escaped(plot.caption));
+    if (plot.wide && !plot.drawing.svg.empty()) {
+      out_ << fmt::format("<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{}\">",
+                          escaped(plot.caption))
+           << plot.drawing.svg << "</div>\n";
+    } else {
+      out_ << plot.drawing.svg;
+    }
+    if (!plot.drawing.keys.empty()) {
+      out_ << "<ul class=\"legend\">";
+      for (const auto& [swatch, label] : plot.drawing.keys)
+        out_ << "<li>" << swatch << "<span>" << escaped(label) << "</span></li>";
+      out_ << "</ul>\n";
+    }
+    for (const auto& note : plot.notes) out_ << "<p>" << escaped(note) << "</p>\n";
+    out_ << "</figure>\n";
+  }
+
   void fact(const std::string& text) { out_ << "<p class=\"facts\">" << escaped(text) << "</p>\n"; }
 
-  void paragraph(const char* label, const std::string& text) {
-    if (!text.empty()) out_ << "<p>" << label << escaped(text) << "</p>\n";
-  }
-
-  void change(const Change& change) {
-    out_ << fmt::format("<p>Change <code>{}:{}</code> {}</p>\n", escaped(change.file), change.line,
-                        escaped(change.text));
-    if (change.after.empty()) return;
-    out_ << "<pre>" << escaped(diff_of(change)) << "</pre>\n";
-  }
-
+  // Where scripts run, one with several rows can be sorted.
   void table(const Figures& figures) {
-    out_ << "<div class=\"scroll\"><table>\n<caption>" << escaped(figures.caption)
-         << "</caption>\n<thead>";
-    row("th", figures.head);
-    out_ << "</thead>\n<tbody>\n";
+    std::vector<bool> words(figures.head.size());
+    for (const auto& row : figures.rows) {
+      for (std::size_t i = 0; i < row.size(); ++i) words[i] = words[i] || row[i].size() > kWords;
+    }
+    out_ << fmt::format(
+        "<h3 id=\"table{0}\">{1}</h3>\n<div class=\"scroll\" tabindex=\"0\" role=\"group\" "
+        "aria-labelledby=\"table{0}\"><table aria-labelledby=\"table{0}\"{2}>\n<thead><tr>",
+        ++tables_, escaped(figures.caption), figures.rows.size() > 1 ? " class=\"sortable\"" : "");
+    for (std::size_t i = 0; i < figures.head.size(); ++i)
+      out_ << fmt::format("<th scope=\"col\"{}>{}</th>", words[i] ? " class=\"words\"" : "",
+                          escaped(figures.head[i]));
+    out_ << "</tr></thead>\n<tbody>\n";
     for (std::size_t i = 0; i < figures.rows.size(); ++i) {
       if (figures.left_out > 0 && i == figures.rows.size() / 2)
         out_ << fmt::format("<tr><td colspan=\"{}\">{} steps left out</td></tr>\n",
                             figures.head.size(), figures.left_out);
-      row("td", figures.rows[i]);
+      row(figures.rows[i], words);
     }
     out_ << "</tbody>\n</table></div>\n";
   }
 
-  void row(const char* tag, const std::vector<std::string>& cells) {
+  void row(const std::vector<std::string>& cells, const std::vector<bool>& words) {
     out_ << "<tr>";
-    for (const auto& cell : cells) out_ << fmt::format("<{0}>{1}</{0}>", tag, escaped(cell));
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const std::string tag = i == 0 ? "th" : "td";
+      out_ << fmt::format("<{0}{1}{2}>{3}</{0}>", tag, i == 0 ? " scope=\"row\"" : "",
+                          words[i] ? " class=\"words\"" : "", escaped(cells[i]));
+    }
     out_ << "</tr>\n";
   }
 
   const Report& report_;
   const RenderOptions& options_;
   std::ostream& out_;
+  int tables_ = 0;
 };
 
 }  // namespace

@@ -320,6 +320,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.probe_ms = probe_cost(timeline);
   report.completed = finished(timeline);
   report.diagnosis = diagnose(timeline, index);
+  report.phases = phases_of(timeline, report.diagnosis.findings);
   settle_outcome(report);
   read_strategy(timeline, report);
   report.wrap_place = where(timeline, "wrap");

@@ -10,6 +10,7 @@
 
 #include "lib/diagnose/finding.h"
 #include "lib/diagnose/rank_set.h"
+#include "lib/report/phases.h"
 #include "lib/report/roots.h"
 #include "lib/timeline/fingerprint.h"
 #include "lib/timeline/timeline.h"
@@ -83,6 +84,7 @@ struct RunReport {
       environment;  // what the ranks said of themselves (torch version, ...)
   std::vector<TensorInfo> tensors;
   std::vector<StepRow> steps_table;  // of the steps whose tensors were looked at
+  Phases phases;  // empty where the report was read again: the records have them, JSON has not
   std::optional<StepTime> step_time;
   std::vector<std::optional<double>> again_ms;  // median step times of its repeats, round by round
   std::optional<Cost> cost;
