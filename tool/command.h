@@ -28,6 +28,7 @@ struct Command {
   const char* name;
   const char* summary;
   Action (*setup)(CLI::App& app);
+  bool hidden = false;  // not for people: --help does not show it
 };
 
 Action setup_run(CLI::App& app);
@@ -39,6 +40,9 @@ Action setup_explain(CLI::App& app);
 Action setup_rules(CLI::App& app);
 Action setup_env(CLI::App& app);
 Action setup_demo(CLI::App& app);
+Action setup_generate(CLI::App& app);
+
+std::vector<std::string> demo_names();
 
 // Thrown where the user ended the examination (Ctrl-C); becomes exit code 130.
 struct Interrupted : std::runtime_error {

@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"rules", "List the rules", setup_rules},
     {"env", "Show what is installed and what is possible here", setup_env},
     {"demo", "Run a built-in patient", setup_demo},
+    {"generate", "Print the manual page, or a shell's completions", setup_generate, true},
 };
 
 constexpr char kFooter[] =
@@ -66,6 +67,7 @@ std::string unknown_command(const std::vector<std::string>& args) {
   std::string known;
   for (const auto& command : kCommands) {
     if (args.front() == command.name) return {};
+    if (command.hidden) continue;
     known += (known.empty() ? "" : ", ") + std::string(command.name);
   }
   return fmt::format("{} is not a command; there are {}", args.front(), known);
@@ -100,12 +102,15 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
   app.require_subcommand(1);
   app.footer(kFooter);
-  app.set_config("--config", kConfig, "Defaults for flags")->envname("DDP_DOCTOR_CONFIG");
+  app.set_config("--config", kConfig, "Defaults for flags")
+      ->envname("DDP_DOCTOR_CONFIG")
+      ->type_name("FILE");
   app.config_formatter(toml_reader());
   app.allow_config_extras(CLI::config_extras_mode::error);
   Action action;
   for (const auto& command : kCommands) {
     auto* sub = app.add_subcommand(command.name, command.summary);
+    if (command.hidden) sub->group("");
     sub->callback([&action, chosen = command.setup(*sub)] { action = chosen; });
   }
   try {

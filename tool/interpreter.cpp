@@ -9,6 +9,7 @@
 
 #include "lib/error.h"
 #include "tool/capture.h"
+#include "tool/paths.h"
 
 namespace ddp_doctor {
 namespace {
@@ -102,6 +103,9 @@ std::vector<Interpreter> interpreters(const std::string& given) {
       add("$VIRTUAL_ENV", path);
     }
   }
+  // Where pip installed ddp-doctor into an environment that is not activated.
+  if (fs::exists(installation() / "pyvenv.cfg"))
+    add("ddp-doctor's environment", installation() / "bin/python");
   if (const auto path = find_executable("python3"); !path.empty()) {
     add("python3 on PATH", path);
   } else {

@@ -8,6 +8,19 @@ namespace ddp_doctor {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+Error without_worker(const fs::path& missing) {
+  return Error(
+      fmt::format("{} is missing: TorchScript programs and demos need ddp-doctor's worker, which "
+                  "links LibTorch, and this installation has none (programs in Python do without "
+                  "it). On Debian: `apt install ddp-doctor-worker`; elsewhere take the container "
+                  "image, or build ddp-doctor with -DDDP_DOCTOR_WITH_TORCH=ON: docs/install.md",
+                  missing.string()));
+}
+
+}  // namespace
+
 fs::path installation() {
   // Tests and packagers may run the tool from elsewhere.
   if (const char* given = std::getenv("DDP_DOCTOR_HOME")) return given;
@@ -16,13 +29,7 @@ fs::path installation() {
 
 fs::path script_probe() {
   const fs::path worker = installation() / "libexec/ddp-doctor/script-probe";
-  if (!fs::exists(worker)) {
-    throw Error(
-        fmt::format("{} is missing: this build of ddp-doctor has no LibTorch, so it cannot run "
-                    "TorchScript programs; "
-                    "build it with -DDDP_DOCTOR_WITH_TORCH=ON",
-                    worker.string()));
-  }
+  if (!fs::exists(worker)) throw without_worker(worker);
   return worker;
 }
 
@@ -43,9 +50,7 @@ fs::path examples_folder() {
     if (const fs::path folder = installation() / place; fs::exists(folder / "orphan.pt"))
       return folder;
   }
-  throw Error(
-      fmt::format("no example programs under {}: build ddp-doctor with -DDDP_DOCTOR_WITH_TORCH=ON",
-                  installation().string()));
+  throw without_worker(installation() / "share/ddp-doctor/examples");
 }
 
 }  // namespace ddp_doctor

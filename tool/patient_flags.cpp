@@ -45,10 +45,10 @@ void add_common_flags(CLI::App& app, PatientFlags& options) {
 
 void add_program_flags(CLI::App& app, PatientFlags& flags) {
   ProgramOptions& program = flags.program;
-  app.add_option(
-         "--python", program.python,
-         "The interpreter [the first with torch of $VIRTUAL_ENV/bin/python, python3 on PATH, "
-         "/usr/bin/python3]")
+  app.add_option("--python", program.python,
+                 "The interpreter [the first with torch of $VIRTUAL_ENV/bin/python, that of the "
+                 "environment "
+                 "which ddp-doctor is installed in, python3 on PATH, /usr/bin/python3]")
       ->type_name("PATH")
       ->group(kOnlyPrograms);
   app.add_option("--stall-after", flags.stall_after_s,

@@ -20,6 +20,7 @@ namespace ddp_doctor {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 struct Outcome {
@@ -106,6 +107,17 @@ TEST(Doctor, LeavesTheProgramsOwnWordsAlone) {
       doctor({"run", "missing.py", "--epochs", "3"}).err,
       HasSubstr(
           "put the program's own arguments after --: ddp-doctor run missing.py -- --epochs 3"));
+}
+
+TEST(Generate, KnowsEveryFlagThatACommandTakes) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const auto outcome = doctor({"generate", shell});
+    EXPECT_EQ(outcome.code, exit_code::kHealthy);
+    for (const char* word : {"fail-on", "nproc_per_node", "gitlab", "DDP101", "multi_forward"})
+      EXPECT_THAT(outcome.out, HasSubstr(word)) << shell;
+    EXPECT_THAT(outcome.out, Not(HasSubstr("Print the manual page"))) << shell;
+  }
+  EXPECT_THAT(doctor({"generate", "man"}).out, HasSubstr("\\fB\\-\\-fail\\-on\\fR \\fITEXT\\fR\n"));
 }
 
 TEST(ProgramFile, IsToldFromWhatItIsNot) {

@@ -43,6 +43,12 @@ int list(Streams streams) {
 
 }  // namespace
 
+std::vector<std::string> demo_names() {
+  std::vector<std::string> names;
+  for (const auto& demo : demos()) names.emplace_back(demo.name);
+  return names;
+}
+
 Action setup_demo(CLI::App& app) {
   struct Options {
     std::string name;

@@ -18,6 +18,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 
 import pytest
@@ -27,7 +28,7 @@ PROBE = pathlib.Path("libexec") / "ddp-doctor" / "python"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--ddp-doctor", metavar="PATH", help="the program ddp-doctor [the first on PATH]")
+    parser.addoption("--ddp-doctor", metavar="PATH", help="the program ddp-doctor [the first on PATH, or the one beside this Python]")
 
 
 def pytest_configure(config):
@@ -42,7 +43,7 @@ def ddp_doctor(request):
 
 class Doctor:
     def __init__(self, config):
-        given = config.getoption("--ddp-doctor") or shutil.which("ddp-doctor")
+        given = config.getoption("--ddp-doctor") or shutil.which("ddp-doctor") or shutil.which("ddp-doctor", path=sysconfig.get_path("scripts"))
         if not given or not os.access(given, os.X_OK):
             raise pytest.UsageError(f"{given or 'ddp-doctor'}: not found; name it with --ddp-doctor PATH, or put it on PATH")
         self.program = pathlib.Path(given).resolve()
