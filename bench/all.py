@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Every figure of docs/performance.md in one command: one Markdown document on standard output, progress on standard error.
 
 usage: all.py --build BUILD --python PYTHON [--quick] [--only digests,start-up,...] [--before LIBEXEC] > figures.md

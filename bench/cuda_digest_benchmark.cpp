@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Digests of tensors on a GPU: first that they are those of the CPU, then at which share of the
 // bandwidth that copying from device to device reaches in the same run. Through the CUDA driver
 // alone, so that compute-sanitizer has little beside our kernels to look at.

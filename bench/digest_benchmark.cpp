@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // digest() beside the two floors in the same run: reading the bytes at all, and XXH3 alone; and
 // beside SHA-1, by which Megatron-LM compares replicas. digest_python.py makes one table of these
 // and of what Python programs do.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Whole processes, in turn: `ddp-doctor run orphan.pt` with three strategies, against one plain torchrun of the same program.
 
 usage: end_to_end.py --doctor BUILD/bin/ddp-doctor --examples BUILD/examples --python PYTHON [--runs N]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a rank pays for each event that the watcher is told: a phase in the progress map, a call in
 // the call log. Through the C++ classes, and through the C API that other languages' probes use.
 

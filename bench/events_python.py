@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What an event costs from Python, through ctypes: a phase in the progress map, a hand-written collective in the call log (begin and
 end). Prints nanoseconds, the best of several rounds.
 

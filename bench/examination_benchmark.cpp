@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What an Examination costs a training step: nothing should be left where nobody examines, and
 // beside it what it takes where every step is examined. One rank, so that no network is in it.
 #include <benchmark/benchmark.h>

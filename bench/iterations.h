@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // For instructions.py, which counts instructions of two runs that differ in nothing but their
 // number of iterations.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a user does today to look into an unused parameter: the orphan program, by hand, under torchrun, one setting."""
 import os
 

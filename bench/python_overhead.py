@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """What the examination costs an unmodified Python program, beside other ways to check replicas: step times, in turn, on two ranks over gloo.
 
 usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,deep,gpt] [--ways ...] [--repeats N] [--steps N]

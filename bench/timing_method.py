@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Whether `compare` and `run --fix` may be believed where they say what a step costs: real runs of which the truth is known.
 
 usage: timing_method.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--trials N] [--repeats N] [--slower 0.1] [--steps N]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # cmake --install, and what find_package(ddp_doctor COMPONENTS core torch) finds:
 #
 #   ddp_doctor::core   findings from records: <ddp_doctor/check.h>

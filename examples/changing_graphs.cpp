@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Patients whose set of used parameters is not the same on every rank, or at every step.
 #include "examples/program_builder.h"
 #include "examples/programs.h"

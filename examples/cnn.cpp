@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Stands for image classifiers with BatchNorm. Healthy under `ddp`: its running statistics differ
 // between two forwards, because each rank sees its own images, and the next forward's broadcast
 // makes them equal again. A tool that alarms on that would be wrong.

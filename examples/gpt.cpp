@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Stands for language models: a decoder-only transformer of about 10 million parameters, large
 // enough for several gradient buckets and for meaningful times. Healthy under `ddp`.
 #include <string>

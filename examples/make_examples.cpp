@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // make_examples DIR [NAME...]: writes the example programs, all or the named ones, as DIR/NAME.pt.
 #include <torch/script.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Builds TorchScript programs in C++, without Python: modules are objects with parameters and
 // methods given as source text, and they are saved as torch.jit.save would save them.
 //

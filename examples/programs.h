@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The example programs by name. Each is a training program in the form that
 // `ddp-doctor run script.pt` takes; examples/README.md says what to expect of each.
 #pragma once

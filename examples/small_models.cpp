@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Small programs that are right in themselves: under the strategy `ddp` nothing is to be found.
 // What goes wrong with them goes wrong by how they are synchronized, or by a crash.
 #include "examples/program_builder.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Stands for language models whose embedding and decoder are one tensor under two names. DDP counts
 // it once, under the first name, so the parameters after it have smaller indices than their
 // position in the model. Healthy under `ddp`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Defines the interface target ddp_doctor_torch: include folders, libraries and definitions of one LibTorch.
 #
 #   DDP_DOCTOR_TORCH          a folder with include/ and lib/ (site-packages/torch, an unpacked LibTorch);

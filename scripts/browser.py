@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Chromium without a window, driven over its DevTools protocol through two pipes; needs nothing but Python.
 
     with Browser() as browser:

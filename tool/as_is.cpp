@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tool/as_is.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The user's own program in Python, or a command that starts it, with the probe attached through
 // the environment, and nothing else changed unless a strategy is to be applied.
 #pragma once

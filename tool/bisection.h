@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which commit was the first bad one? The commits between a good and a bad one, halved by git's own
 // bisection, each checked out in a worktree of its own: the user's checkout is not touched.
 #pragma once

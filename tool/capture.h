@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs a program to its end and keeps what it says: for quick questions to other programs.
 #pragma once
 

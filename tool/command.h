@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The command table is data: each command adds its flags to a CLI11 subcommand and returns what to
 // do when chosen.
 #pragma once

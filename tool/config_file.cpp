@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tool/config_file.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // ddp-doctor.toml: defaults for the flags of each command, in a table of its name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A process's connections to other machines, as /proc shows them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The command line as a function, so that tests run whole command lines in-process.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # cmake -D OUT=FILE.cpp -D PAGES=a.md;b.md -P embed_pages.cmake: the rule pages as C++.
 cmake_minimum_required(VERSION 3.25)
 set(entries "")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An examination: one or more runs, each of one program under one strategy in fresh processes, and
 // the report of them all.
 #pragma once

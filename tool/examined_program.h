@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Executables that examine themselves: C++ programs with a ddp_doctor::Examination.
 #pragma once
 

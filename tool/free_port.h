@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A TCP port where ranks can meet.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a gate expects of a program, beyond that nothing is found: how far weights may part, what is
 // known and accepted, and what it computed before.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A question to git about a repository, or an order.
 #pragma once
 

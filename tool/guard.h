@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ends everything that descends from a launch, whatever ends ddp-doctor.
 //
 // Who descends from it is known in two ways. While ddp-doctor lives, it is the subreaper: what a

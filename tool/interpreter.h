@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which Python runs the user's program: the first that has torch, told without importing it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // While it lives, SIGINT, SIGTERM and SIGHUP ask instead of ending the process.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // As one rank's launcher in a job that torchrun (or another launcher) started: each rank's program
 // runs under a ddp-doctor of its own, and they meet in a folder.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Starts the programs of one run and watches them to their end: one per rank, or one command that
 // starts the ranks itself.
 //

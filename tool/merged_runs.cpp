@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tool/merged_runs.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What one job left on several machines, as one examination.
 #pragma once
 

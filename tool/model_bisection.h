@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which modules explain "parameters that were not used"? What a run shows of it, and the smallest
 // set that has to be frozen for the program to run through.
 #pragma once

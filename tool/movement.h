@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the ranks' progress maps show: the furthest step, whether anything moved, who has finished.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tool/native_stacks.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where processes are in native code, as eu-stack (elfutils) or gdb tell, where one of them is
 // installed and allowed to look.
 #pragma once

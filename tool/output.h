@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a report leaves the tool: flags that the commands share, and the exit code that
 // follows from it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the pieces of an installation are, seen from the running executable.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Flags that say how a program is run, whichever kind it is: what `run` and `compare` share.
 #pragma once
 

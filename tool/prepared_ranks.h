@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A rank worker that has loaded LibTorch and waits. Ranks that it forks start within milliseconds
 // instead of half a second of processor time each, for examinations of many short runs.
 //

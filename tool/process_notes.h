@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the Python probe notes about each process of a run that imports torch: process-PID.json in
 // the run's folder. It tells who is which rank, and what was there that cannot be examined.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tool/process_table.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The system's table of processes, as /proc shows it.
 #pragma once
 

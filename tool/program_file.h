@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What kind of program is this file? Told from its name and its first bytes, before any process is
 // started.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One run of a program whose ranks are started here, or of a command that starts them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The pages of docs/rules/, embedded by the build.
 #pragma once
 

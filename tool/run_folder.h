@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The folder that an examination writes to: the user's (--out), which stays, or a temporary one,
 // which goes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is known of a TorchScript program before it is started.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One run of a TorchScript program under one strategy, in processes of its own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tool/source_root.h"
 
 namespace ddp_doctor {

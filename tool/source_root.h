@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the user's repository begins: what a server calls src/train.py lies below it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Judges, from outside, whether a job that stands still can get on by itself.
 //
 // That it cannot is proven where each rank is inside a collective (its call log says so) or has

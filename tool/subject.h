@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What `run`, `check` and `bisect` examine: the flags that name it, and its examination.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
 #SBATCH --job-name=ddp-doctor
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

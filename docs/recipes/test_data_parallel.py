@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A test under pytest (or plain Python): each training program of the project keeps its replicas equal."""
 import subprocess
 import sys

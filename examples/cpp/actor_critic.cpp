@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An actor and a critic that learn from episodes of a small game, with an optimizer each, and
 // gradients that the author averages over the ranks by hand.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A classifier with a curriculum: easy samples first, through the wrapper, then hard ones with
 // label smoothing, by a method that its author wrote later.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the three trainers share: ranks, made-up data, and a loader that gives each rank its part.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // docs/cpp.md shows this program whole.
 #include <ddp_doctor/distributed_data_parallel.h>
 #include <ddp_doctor/examination.h>

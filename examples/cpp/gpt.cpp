@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A small GPT that accumulates gradients over micro-batches, with no_sync for all but the last of
 // each step.
 //

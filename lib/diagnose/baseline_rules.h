@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Rules that no run can show by itself, only a baseline beside it (lib/report/baseline.h). They
 // stand in the table of all rules, with no function to ask.
 #pragma once

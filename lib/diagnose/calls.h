@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Kinds of logged calls, and what rules say of them.
 #pragma once
 

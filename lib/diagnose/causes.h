@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which finding explains which: one bug shows several symptoms, and only its root cause is an
 // alarm.
 #pragma once

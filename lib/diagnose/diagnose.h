@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // From a timeline to findings: every rule is asked, then consequences are nested under their
 // causes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where ranks that end up waiting for each other parted: the first position at which, in one
 // process group, they did not issue the same collective. DDP111, DDP501, DDP502, DDP503 and DDP505
 // are the names of what can be the reason.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a parting of the ranks' call logs is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What error texts say: PyTorch's wording is the same from 1.13 to 2.15.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What several rules ask of a timeline, and how they name what they found.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How ranks came to an end that was not the program's own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A finding: a rule that applied to a run, with the evidence. A value; nothing here prints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether a rank that is elsewhere is still in the loop in which another one trains, by their
 // stacks and the user's source.
 #pragma once

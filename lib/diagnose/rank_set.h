@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A set of ranks as the ranges that it consists of: of a job of any size, the ranks that agree are
 // usually a handful of them.
 #pragma once

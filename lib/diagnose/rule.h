@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A rule: one thing that can be found. Each lives in one small file under lib/diagnose/rules/ and
 // stands in the table of rules.cpp; docs/rules/ has a page for each.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Digests of tensors in the memory of a GPU, which come later: looking is asked for on the
 // program's own stream, and nobody waits for it. All that knows of CUDA is in libddp-doctor-cuda.so
 // (lib/digest/cuda/cuda_api.h), which is loaded when there is such a tensor.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory is read once: hash and figures are taken of the same bytes in registers, or in the
 // first-level cache, and meanwhile the next block is fetched. Views that are not contiguous are
 // gathered block by block into a buffer of the same size, so that both kinds are cut alike and get

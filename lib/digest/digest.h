@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One pass over a tensor's bytes: a 128-bit digest of its bits, and the figures that a report
 // prints.
 //

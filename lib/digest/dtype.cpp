@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include <iterator>
 
 #include "lib/digest/digest.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Single elements of a tensor as doubles, and the few by which a record samples it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is done to the bytes of a block: they are hashed, and what a report prints is taken from
 // them. Compiled once per set of instructions; all sets give the same bits.
 #pragma once

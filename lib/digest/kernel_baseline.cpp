@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/digest/kernel_loops.h"
 
 namespace ddp_doctor {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The loops of a Kernel, in the widest registers that the including file is compiled for. All of it
 // is internal to that file, and calls nothing that the linker could take from another one: that
 // might be compiled for instructions that this processor lacks.

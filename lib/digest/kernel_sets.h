@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // kernel_loops.h as compiled with different options: lib/CMakeLists.txt says which.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where the elements of a tensor view lie in memory, in as few dimensions as they need.
 #pragma once
 

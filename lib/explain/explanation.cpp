@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Looks for all known texts in each rank's stream, reads what they say, and puts them in order.
 // Words are found by plain search, figures are read in short windows after them: a regular
 // expression over a whole log would overflow the stack on a long line.

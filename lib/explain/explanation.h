@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a pasted error or log says, explained: which rule, which parameters, what may have caused it
 // and what to run next. For any version's wording, and with nothing but the text: where PyTorch's
 // words do not decide it, the certainty is kLikely.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The texts of PyTorch that can be explained: how each is worded in which version, and what it
 // means. Data; explanation.cpp finds them in a log.
 #pragma once

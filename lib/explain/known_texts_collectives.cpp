@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What process groups say when ranks do not meet: torch/csrc/distributed/c10d, Gloo, NCCL,
 // torchrun.
 #include <array>

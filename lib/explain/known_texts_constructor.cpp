@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the wrapper's constructor says: torch/nn/parallel/distributed.py, and
 // verify_params_across_processes in torch/csrc/distributed/c10d/reducer.cpp.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the reducer says of a forward and a backward: torch/csrc/distributed/c10d/reducer.cpp.
 #include <array>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the reducer warns of, once or now and then.
 #include <array>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Short windows into a log, and what stands in them. Nothing here looks further than it is told to,
 // since a line may have any length.
 #pragma once

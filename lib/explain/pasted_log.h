@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A log as somebody pasted it, told apart by rank.
 //
 // Launchers put a label before each line: [rank1]: (PyTorch 2.3 and later), [default1]: (torchrun's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What PyTorch's messages say beyond their fixed words, rank by rank: parameters, shapes, sequence
 // numbers, collectives. One reader for each form of message; none of them throws, none keeps more
 // than a short window of a message, whatever stands there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is said of collectives and of ranks that do not come.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the figures of several ranks say together that none says alone.
 #include <fmt/format.h>
 

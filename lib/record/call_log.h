@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The call log: the last collectives that a rank issued, in order, beside its record. Where ranks
 // wait for each other for ever, their logs say where they parted.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A small file that one process writes through memory, without system calls, and that others read.
 // What is in it survives the writer, however it dies.
 #pragma once

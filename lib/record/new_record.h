@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Makes a record. It comes into being whole: schema and header are written under another name, and
 // link() gives the file its own. So a reader never meets a record without its header, and of two
 // writers of one rank exactly one succeeds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Opens a record for reading, or says in the user's words why that cannot be.
 #pragma once
 

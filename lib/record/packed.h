@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What was seen of many tensors at one stage of one step, as one row of the record: a healthy step
 // writes and compares a handful of them, not one row per tensor. docs/record.md gives the layout.
 #pragma once

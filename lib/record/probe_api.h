@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 /* The C API through which probes in other languages write one rank's record: ctypes in Python,
  * which knows nothing of digests, SQLite or C++. Built as libddp-doctor-probe.so, which links no
  * torch.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The progress map: a small memory-mapped file per rank that says what the rank is doing right now,
 // what the watcher would like it to leave in its record, and a digest of its state for its peers.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One rank's record while its program runs: the record itself, the progress map and the call log,
 // and what was observed since the last step was written. What every probe that lives in the
 // program's own process writes through.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reads one rank's record, while it is being written or long after.
 #pragma once
 

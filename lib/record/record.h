@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a probe writes about one rank, as plain values. The SQLite schema (schema.h) stores exactly
 // these; docs/record.md documents it for readers that are not ours.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/record/run_info.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // run.json: what the launcher knows about a run, kept beside the ranks' records.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The SQLite schema of a record. docs/record.md documents it for everybody; change both together.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // SQLite with C++ lifetimes: a connection and a prepared statement. Both throw SqliteError, whose
 // code lets the reader and the writer say in their own words what it means for a record.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which examined steps a record may forget, so that it does not grow without bound: of those that
 // were healthy, ever fewer the longer ago they were. A value; the record's writer does the
 // deleting.

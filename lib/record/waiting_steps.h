@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Steps that nobody looked at, of which there may be hundreds in a second, wait for the record's
 // next transaction in a small mapped file, rank-NNNNN.steps: it survives the death of the process,
 // and readers take them from there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the launcher agrees on with the programs that it starts: the rank worker for TorchScript
 // programs, C++ programs that examine themselves.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Transactions, in SQLite's write-ahead log. synchronous=OFF leaves it to the kernel when pages
 // reach the disk: the death of a process loses nothing that was committed, the death of the machine
 // may.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Writes one rank's record. One transaction per examined step, and the others wait for it where
 // they outlive the process (waiting_steps.h): killed at any moment, it loses at most the step under
 // way. Readers never block the writer (SQLite's WAL), so no rank waits for a watcher. One thread at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a program computed when it was last known to be right: the bits of every gradient and
 // weight, and who took part in the loss, by step, parameter and rank. Kept in the repository, so
 // that a commit that changes any of it is told so.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Each report may be healthy by itself while the ranks of one differ from those of another.
 
 #include <fmt/format.h>

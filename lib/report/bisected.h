@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a bisection over commits found: a value, and its renderers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What stands in the tables of a report, whoever renders them.
 #pragma once
 

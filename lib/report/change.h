@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The smallest change to the user's own code that does what a finding prescribes, from the line
 // that it names.
 #pragma once

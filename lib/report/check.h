@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the records of a job tell, for tests of your own: while it runs, or afterwards.
 //
 //   const ddp_doctor::Check check = ddp_doctor::check_records(folder);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs side by side: what they are called, what a step of each costs, where they part.
 #pragma once
 

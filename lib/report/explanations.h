@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Renderers of an explained log: the value in, text out.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The figures of a report as tables, whoever renders them: by step, and for each run how it went.
 #pragma once
 

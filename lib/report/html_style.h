@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The look of the HTML report, and its only script.
 #pragma once
 

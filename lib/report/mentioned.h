@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Parameters that a pasted error speaks of, by index or name, found again in a program of the
 // user's.
 #pragma once

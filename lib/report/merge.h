@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The reports of some ranks of a job each, as one: for jobs whose records nobody wants in one
 // place. docs/scale.md says what is kept.
 //

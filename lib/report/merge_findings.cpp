@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The findings of several reports.
 
 #include <algorithm>

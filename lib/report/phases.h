@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // When the ranks of a run did what, from their records: when each step began, how much of it was
 // the program's own time and how much the examination's, the forwards, backwards and collectives
 // that their call logs still have, and where each rank was when it came to its end.

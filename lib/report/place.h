@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where a finding stands in the user's repository, and by what it is known again in the next run.
 #pragma once
 

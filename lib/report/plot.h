@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Plots as SVG: values in, text out. Nothing here knows what a report is.
 //
 // A drawing is made for being read in any way: its colours are classes and CSS variables (style()),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Horizontal bars, and lanes over time.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/report/plot_canvas.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the plots are drawn with: a sheet that collects SVG, and scales with ticks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Lines over steps.
 //
 // From top to bottom: the label of the y axis, a strip for what is not finite, the scale, on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The CSS of all drawings: lines differ by dash, marks by shape and by being hollow, shares by
 // height, the parts of a lane by the row that they stand in; colours come on top.
 #include "lib/report/plot.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The figures of a report as plots. What is left out of one is said in its notes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Gradient norms as lines, and fewer points of long lines.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ranks' phases over time.
 //
 // A step takes milliseconds, the first one often a hundred times as long, and a rank that waits for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which parameters were used by which rank at which step.
 //
 // Cells are shares: of ranks, of the steps that a column stands for, and of the parameters that a

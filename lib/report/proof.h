@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Prescriptions and the runs that prove them: a finding that names a strategy is matched with the
 // run of that strategy.
 #pragma once

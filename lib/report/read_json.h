@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A report again, from what render_json wrote: all that merging and rendering ask for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Renderers: a report in, text out, nothing else. Each writes to the stream that it is given.
 #pragma once
 

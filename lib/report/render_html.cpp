@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One file that a browser shows as it is: nothing is loaded from anywhere, and the policy in its
 // head has the browser see to that. All of it can be read without scripts; the only one sorts
 // tables.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A report is a value: what was run, what was seen step by step, what was found. Renderers (text,
 // JSON) print it; nothing here does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The record has roots of its own (record.h, Root). They are over everything that was seen, with
 // ids that hold for one rank: also over tensors that ranks may have for themselves. These here are
 // over what a difference in would be a finding, by name.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What ranks saw, in so few bytes that the ranks of other machines can be compared with it: for
 // each examined step one root per group of ranks that saw the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Findings that are expected in this program, and why.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A plain text table: right-aligned cells, columns as wide as their widest cell.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // GoogleTest matchers for what an examination found:
 //
 //   EXPECT_THAT(examination.check(), ddp_doctor::IsInSync());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which modules, on which ranks, in which steps: what was seen of unused parameters, in as few
 // words as it can be said.
 #pragma once

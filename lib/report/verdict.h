@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What every format says of a report as a whole.
 #pragma once
 

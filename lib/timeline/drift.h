@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Exact differences between replicas, from the values that the records kept.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A run's timeline from its folder.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A run with several wrappers, taken apart.
 
 #include <algorithm>

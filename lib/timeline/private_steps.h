@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Steps that some ranks take alone, with an optimizer that the others do not have: rank 0 fits a
 // calibration before the others join, or a probe for an evaluation. They are no part of the
 // data-parallel training, and would shift that rank's steps against the others'.

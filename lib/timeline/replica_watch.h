@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Compares the replicas while they train, and tells the ranks how far it has come: which old steps
 // were healthy, and may be forgotten (lib/record/thinning.h). And exact differences between the
 // replicas of a model that is too large to keep all its values: while the ranks train, their

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What was seen of the tensors in all steps of a run: read from the records as it is asked for, a
 // few steps ahead, and let go again when it takes too much memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The stacks of a rank that is ended because it does not move: of a Python process as faulthandler
 // writes it (rank-NNNNN.stack), and in native code as eu-stack or gdb do (rank-NNNNN.native-stack).
 #pragma once

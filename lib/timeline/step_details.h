@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What was seen of the tensors in one step, by rank. Ranks whose roots say that they saw the same
 // share one row, and a row is read when somebody asks for it: of a healthy step that is one for
 // all ranks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The records of all ranks of one run, merged by step. Everything that a rule or a report asks is
 // answered here; what could not be seen is an empty optional, never a guess.
 #pragma once

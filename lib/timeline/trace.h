@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The trace of a step: what happened, in order, as a probe wrote it down (docs/record.md).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What only the kept values tell: by how much weights differ, and whether the synchronized gradient
 // is the mean of the local ones. Values are read a rank at a time: however many ranks there are, a
 // few models fit in memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/collectives/observed_process_group.h"
 
 #include <numeric>

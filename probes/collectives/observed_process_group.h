@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A process group that tells the examination of the collectives that the program issues itself:
 //
 //   auto group = ddp_doctor::observed(ddp_doctor::make_gloo_process_group({...}));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A line of the user's program, as a report shows it. std::source_location, for compilers that lack
 // it.
 #pragma once

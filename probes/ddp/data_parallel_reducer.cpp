@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The numbered steps are those of docs/ddp.md. Each follows torch/nn/parallel/distributed.py.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

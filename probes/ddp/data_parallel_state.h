@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a DataParallelReducer is made of; shared by data_parallel_reducer.cpp and join.cpp.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DistributedDataParallel for C++: the wrapper that LibTorch does not have, on PyTorch's own
 // c10d::Reducer.
 //

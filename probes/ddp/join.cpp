@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Uneven inputs: torch/distributed/algorithms/join.py and _DDPJoinHook of
 // torch/nn/parallel/distributed.py, for one wrapper.
 //

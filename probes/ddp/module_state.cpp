@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/ddp/module_state.h"
 
 #include <unordered_set>

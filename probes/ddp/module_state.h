@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A module as the wrapper and the examination see it: parameters in the reducer's order, buffers,
 // and their names.
 #pragma once

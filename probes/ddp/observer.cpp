@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/ddp/observer.h"
 
 namespace ddp_doctor {

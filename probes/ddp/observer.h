@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the C++ parts of a training program report of themselves: the wrapper its forwards, an
 // observed optimizer its steps, an observed process group its collectives. Examination
 // (probes/module) listens; without one, reporting costs a look at a pointer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/ddp/pass_through.h"
 
 #include <torch/csrc/autograd/functions/utils.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The node that the wrapper puts at the end of a forward's graph, as PyTorch's _DDPSink.
 //
 // All outputs go through ONE node. When the loss uses some of them only, backward still enters the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/ddp/process_group.h"
 
 #include <fmt/format.h>

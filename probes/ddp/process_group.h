@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Process groups on the loopback interface, the same way on every supported LibTorch.
 #pragma once
 

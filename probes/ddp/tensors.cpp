@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/ddp/tensors.h"
 
 #include <ATen/core/Dict.h>

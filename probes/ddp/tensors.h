@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Finds the tensors in what a forward function returns, and puts others in their place.
 //
 // Known are at::Tensor, c10::IValue (with lists, tuples and dicts, nested), std::optional,

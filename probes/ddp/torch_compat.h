@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every difference between the LibTorch versions that this code builds against (1.13 to 2.15), and
 // nothing else.
 //

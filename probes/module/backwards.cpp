@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Backward passes, the gradients that arrive in them, and collectives that the program issues
 // itself.
 //

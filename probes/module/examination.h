@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The examination of a C++ training program from inside: what `ddp-doctor run -- ./trainer` reads.
 //
 //   ddp_doctor::Examination examination(group);

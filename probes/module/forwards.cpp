@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Wrappers, and forwards through them and around them.
 //
 // LibTorch has no hooks around a module's forward, so what goes around a wrapper is seen from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a program did, in order. Each optimizer reads of it what came since its own last step.
 // The same as probes/python/ddp_doctor_probe/history.py; docs/record.md has the words of a trace.
 #pragma once

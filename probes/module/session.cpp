@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/module/session.h"
 
 #include <fmt/format.h>

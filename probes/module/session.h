@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One rank's examination of a C++ program: what happened in the step under way, and what is written
 // of it. Records what the Python probe records (probes/python/ddp_doctor_probe/session.py and the
 // files beside it), from the reports of TrainingObserver and from autograd's own hooks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/module/tensor_table.h"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The parameters and buffers under examination: what they are called, which tensor each is at
 // present, and what became of it in the step under way.
 #pragma once

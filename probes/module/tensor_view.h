@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // at::Tensor as lib/digest sees it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/nccl/plugin.h"
 
 #include <fmt/format.h>

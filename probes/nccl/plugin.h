@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What libddp-doctor-nccl.so gives the rank worker. A library of its own, because it links
 // libtorch_cuda, which takes seconds to load, and exists in few LibTorches.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/optimizer/hyper_parameters.h"
 
 #include <c10/util/Type.h>

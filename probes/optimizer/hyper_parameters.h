@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What an optimizer holds beside its parameters, as JSON that two ranks can be compared by.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/optimizer/observed.h"
 
 #include "probes/ddp/observer.h"

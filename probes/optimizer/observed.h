@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An optimizer of yours that tells the examination of its steps:
 //
 //   ddp_doctor::Observed<torch::optim::Adam> optimizer(model->parameters(), 1e-3);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Put ahead of everything on PYTHONPATH by `ddp-doctor run`: starts the probe, then runs the sitecustomize that this one shadows."""
 import importlib.machinery
 import importlib.util

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rank's call log (call_log.h): what it does that waits for other ranks, all in one group.
 #pragma once
 

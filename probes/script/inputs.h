@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Random inputs for programs that bring no batch(): `--input float32[8,32]`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every socket that a rank listens on is on the loopback interface, whoever opens it.
 //
 // Gloo is told its address, but c10d's TCPStore listens on all of them and has no setting for it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // script-probe: one rank that trains a TorchScript program under a strategy and records what it
 // sees.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rank worker's command line. One worker is one rank; RANK and WORLD_SIZE are in the
 // environment, as torchrun sets them, so that a rank can be run by hand.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/script/prepared.h"
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A worker that waits for requests and forks a rank for each: what tool/prepared_ranks.h talks to.
 #pragma once
 

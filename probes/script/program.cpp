@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/script/program.h"
 
 #include <caffe2/serialize/inline_container.h>

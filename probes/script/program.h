@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // clang-format off
 // A TorchScript training program: a module with exported methods, called by name.
 //

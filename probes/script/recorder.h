@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Takes what a training step leaves behind and writes it to the rank's record: digests, usage,
 // times, kept values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The ways to synchronize one program. The training loop is the same for all of them; a strategy
 // decides what happens around the forward pass and between the last backward and optimizer.step().
 #pragma once

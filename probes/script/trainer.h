@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The training loop of one rank.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "probes/script/usage.h"
 
 #include <ATen/record_function.h>

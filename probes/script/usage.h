@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which parameters a step used, and how far the others got: read by an operation of the forward
 // pass or not, connected to its output or not. Seen from outside through autograd's hooks and the
 // operator observer; nothing is changed.

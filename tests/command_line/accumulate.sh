@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Micro-batches under no_sync: still exact, and counted.
 . "$(dirname "$0")/lib.sh"
 doctor 0 run "$EXAMPLES/curriculum.pt" --accumulate 3 --strategies ddp,allreduce-each --steps 4 --optimizer adamw --lr 0.001 --format json

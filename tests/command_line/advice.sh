@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Advice costs nothing: exit 0, and the finding is there.
 . "$(dirname "$0")/lib.sh"
 doctor 0 run "$EXAMPLES/multi_forward.pt" --strategies ddp-find-unused,ddp --format json

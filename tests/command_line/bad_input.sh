@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Whatever is wrong with the input: a message that says so and what to do, exit 2, nothing left.
 . "$(dirname "$0")/lib.sh"
 doctor 2 run "$work/missing.pt"; complained 'missing.pt: no such file'

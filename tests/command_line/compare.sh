@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # ddp-doctor compare: programs and strategies side by side.
 . "$(dirname "$0")/lib.sh"
 curriculum=$EXAMPLES/curriculum.pt orphan=$EXAMPLES/orphan.pt

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Rank parity chooses the branch: defaults fail as PyTorch really does, find_unused_parameters cures it.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/conditional.pt" --format json

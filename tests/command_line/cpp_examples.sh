@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Trainers in C++, as their authors wrote them: each diagnosed by its own bug, and quiet once mended.
 . "$(dirname "$0")/lib.sh"
 trainers=$EXAMPLES/cpp

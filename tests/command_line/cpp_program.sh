@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Who starts the ranks of a program in C++, and what happens when it fails.
 . "$(dirname "$0")/lib.sh"
 trainer=$EXAMPLES/cpp/curriculum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # A rank that dies, by its own error or by SIGKILL: named, with its error, and the report complete up to that step.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/rank_crash.pt" --strategies ddp --format json

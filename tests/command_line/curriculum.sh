@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # The curriculum trainer: bypassing the wrapper never synchronizes and drifts ever further; everything else is exact.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/curriculum.pt" --strategies bypass,allreduce-each,allreduce-flat,ddp --format json

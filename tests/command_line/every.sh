@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # --every: steps between are trained but not recorded, which the report says; what the error names is still found.
 . "$(dirname "$0")/lib.sh"
 doctor 0 run "$EXAMPLES/curriculum.pt" --strategies ddp --steps 20 --every 7 --format json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # explain -: a pasted error becomes a rule, its parameters, causes and the next command; in each wording that PyTorch has used.
 . "$(dirname "$0")/lib.sh"
 explain() { doctor "$1" explain - <<<"$2"; }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # explain -: whole logs, in which the cause is not what is loudest; and what is no log at all.
 . "$(dirname "$0")/lib.sh"
 cat >"$work/train.log" <<'LOG'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # A full disk: said so, exit 2, nothing left, and the record readable up to the last step that fitted.
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/disk"

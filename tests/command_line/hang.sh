@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # A rank that never leaves a step: ended after --timeout, blamed by number, the other steps reported, nothing left.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$FIXTURES/endless.pt" --strategies ddp --timeout 3 --format json

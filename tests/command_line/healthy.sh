@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Programs without a bug: nothing is found, whatever they are made of.
 . "$(dirname "$0")/lib.sh"
 for program in cnn gpt tied training_step frozen_backbone multi_forward; do

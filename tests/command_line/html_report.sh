@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # The HTML reports of four programs in real Chromium: at two widths, in both colour schemes, with scripts and without.
 . "$(dirname "$0")/lib.sh"
 need_torch

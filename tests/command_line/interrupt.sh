@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Ctrl-C: exit 130, no rank left. SIGKILL of ddp-doctor itself: no rank left either.
 . "$(dirname "$0")/lib.sh"
 ranks_of() { pgrep -f "script-probe.*$work/$1"; }

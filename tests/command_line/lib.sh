@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Sourced by the tests of this folder: each is one story about the command line, run with
 #   DDP_DOCTOR=bin/ddp-doctor EXAMPLES=examples FIXTURES=tests/fixtures PYTHON_TORCH=python3 bash NAME.sh
 # and fails with the command that failed and what it printed.

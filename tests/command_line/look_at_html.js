@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is wrong with how a report looks, as a list of sentences: things that overflow, texts of plots that touch each other or
 // are cut off or too small, and contrast below WCAG's 4.5 for text and 3 for marks.
 (() => {

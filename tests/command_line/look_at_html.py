@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """look_at_html.py FILE...: opens HTML reports in Chromium and says what is wrong with how they look. Exits with 1 if anything is."""
 import pathlib
 import sys

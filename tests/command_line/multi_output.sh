@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # An output that the loss leaves out: called, and in the output, but not in the loss. A detached layer: neither.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/multi_output.pt" --format json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # NaN on one rank: replicas stay bit-identical, and the run is sick all the same, from that rank and step on.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$FIXTURES/nan_on_rank_one.pt" --strategies ddp --format json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # The orphan layer: DDP201 first, step 1 already unsynchronized, PyTorch's own error at step 2, and two cures that are clean.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/orphan.pt" --format json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # explain, rules, env, demo, --version, --help: quick, and without torch in the tool itself.
 . "$(dirname "$0")/lib.sh"
 doctor 0 --version; printed '^ddp-doctor [0-9]+\.[0-9]+\.[0-9]+$'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Ranks are forked from a worker that waits. They look like processes of their own, and an examination outlives that worker.
 . "$(dirname "$0")/lib.sh"
 "$DDP_DOCTOR" run "$EXAMPLES/gpt.pt" --strategies ddp,ddp-find-unused --steps 10 --out "$work/run" --format json >"$work/out" 2>"$work/err" &

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # A baseline: what was computed, kept in the repository; a commit that changes it is told from which step and in which parameter.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Forty commits: one bypasses the wrapper, a later one leaves a head unused, three in between do not even start.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # ddp-doctor run -- COMMAND: whatever the command starts, at any depth, is examined as it is.
 . "$(dirname "$0")/lib.sh"
 need_torch

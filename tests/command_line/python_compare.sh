@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Strategies on unmodified programs in Python: compare, and run --fix.
 . "$(dirname "$0")/lib.sh"
 need_torch

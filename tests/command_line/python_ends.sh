@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # However a program in Python ends: the rank is named, and the report is complete up to there.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Flags that mean nothing to this kind of program are refused, with what to do; as settings in the environment they wait
 # for the programs that they concern.
 . "$(dirname "$0")/lib.sh"

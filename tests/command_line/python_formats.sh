@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # What servers read: each format is valid by its reader's rules, names the user's file and line, and has nothing that varies.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # ddp-doctor check: strict, quiet, with expectations; every exit code, on a pipe and on a terminal.
 . "$(dirname "$0")/lib.sh"
 need_torch

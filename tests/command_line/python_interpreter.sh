@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Which Python runs train.py: the first that has torch, found without importing it; and what is said where there is none.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Ctrl-C: exit 130. SIGKILL of ddp-doctor itself. Neither leaves a process, be it rank, launcher or daemon.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # As the child of torchrun, or of any launcher: each rank under a ddp-doctor of its own, and one report, by local rank 0.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Each machine reports its own ranks as JSON, and these reports are merged; here two folders made of one run stand for two machines.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Which parameters, which modules: the indices of a pasted error in a program at hand, and the smallest set of modules that explains it.
 . "$(dirname "$0")/lib.sh"
 need_torch

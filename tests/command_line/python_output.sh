@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # What a program writes never makes it wait, is passed on as lines, and is kept at both ends.
 . "$(dirname "$0")/lib.sh"
 need_torch

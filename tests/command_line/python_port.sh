@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Where ranks meet: at a free port, at another one if somebody was quicker, or where the user says.
 . "$(dirname "$0")/lib.sh"
 need_torch

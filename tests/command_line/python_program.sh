@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # ddp-doctor run train.py: starts the ranks itself; the program's words and output are its own.
 . "$(dirname "$0")/lib.sh"
 need_torch

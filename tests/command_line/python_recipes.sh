@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # The recipes of docs/recipes/, each run as far as a machine without the service can: healthy programs pass, sick ones do not.
 . "$(dirname "$0")/lib.sh"
 need_torch

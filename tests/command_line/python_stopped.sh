@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # A rank that is stopped for a while, by a person or a debugger, is waited for.
 . "$(dirname "$0")/lib.sh"
 need_torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Two machines (network namespaces), one cut off in the midst of the training: the report of the one that is left names the rank that
 # does not answer, and the folders of both, merged, have all ranks.
 . "$(dirname "$0")/lib.sh"

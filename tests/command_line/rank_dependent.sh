@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # A branch that one rank leaves in one step only: the cause is named although no step is complete on every rank then.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$FIXTURES/one_rank_skips.pt" --strategies ddp,ddp-find-unused --timeout 10 --format json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # One examination, every way to look at it: text, JSON, files, again from the records, only the verdict.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/orphan.pt" --out "$work/run" --report "$work/r.json" --report "$work/r.txt"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # Real reports, sick and healthy, compared and fixed, satisfy docs/report.schema.json.
 . "$(dirname "$0")/lib.sh"
 schema=$(dirname "$0")/../../docs/report.schema.json

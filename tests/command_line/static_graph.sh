@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # static_graph promises a graph that never changes; a layer that joins at step 4 breaks the promise.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/step_dependent.pt" --strategies ddp-static-graph,ddp-find-unused --format json

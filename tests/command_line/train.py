@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A training program for the tests of the command line: a few steps under DistributedDataParallel, and an end of choice.
 
 train.py [--steps N] [--sleep SECONDS] [--end HOW] [ANYTHING ...]; HOW concerns rank 1 alone, after its second step.

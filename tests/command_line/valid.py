@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """valid.py FORMAT FILE: whether the file is valid in that format, as those who read it would have it. Says why not, and exits with 1."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # 1, 2, 4 and 8 ranks, on however few cores.
 . "$(dirname "$0")/lib.sh"
 for ranks in 1 2 4 8; do

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a user's test of a training program looks like: two ranks as threads, examined, checked.
 #include <ddp_doctor/distributed_data_parallel.h>
 #include <ddp_doctor/examination.h>

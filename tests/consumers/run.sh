@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # A project of its own that uses ddp-doctor: configured, built, run.
 # usage: run.sh KIND BUILD-FOLDER SOURCE TORCH     KIND: find_package, add_subdirectory, fetch_content; TORCH: DDP_DOCTOR_TORCH, or empty
 set -eu

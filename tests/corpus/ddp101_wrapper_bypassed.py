@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A policy-gradient trainer unwraps the model to sample from it, and goes on with the unwrapped handle for the loss."""
 # expect: DDP101 ranks 0 1 step 1
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Backbone and action head are wrapped separately; the head is called by a method of its inner module."""
 # expect: DDP101 ranks 0 1 step 1 parameters *norm.* *project.*
 import sys

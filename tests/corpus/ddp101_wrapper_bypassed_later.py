@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """After a warm-up of 32 steps a second phase begins, whose author kept the bare model for it; long after every step was looked at."""
 # expect: DDP101 step 33
 import sys

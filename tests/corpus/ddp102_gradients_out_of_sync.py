@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The main process alone clips the gradients, because it is the one that logs the norm."""
 # expect: DDP102 step 4
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Accumulation by setting require_backward_grad_sync between forward and backward: it acts one micro-batch later."""
 # expect: DDP103 step 1
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The epoch is no multiple of the accumulation window: its last step follows micro-batches under no_sync only."""
 # expect: DDP103 step 3
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Actor and critic train together, averaged by hand; the loop over the gradients knows the actor only."""
 # expect: DDP104 step 1 parameters *value.*
 import sys

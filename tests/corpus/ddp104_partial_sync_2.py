@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Gradients are averaged in flat buckets of one's own; what is left in the last bucket is never sent."""
 # expect: DDP104 ranks 0 1 step 1 parameters body.bias classifier.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Actor and critic are two modules with an optimizer each; the critic steps first, and nobody averages its gradients."""
 # expect: DDP104 step 1 parameters *Critic*
 import sys

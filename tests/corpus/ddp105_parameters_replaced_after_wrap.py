@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A check of the gradients in double precision before training; .double() and .float() drop DDP's hooks."""
 # expect: DDP105 step 1
 import sys

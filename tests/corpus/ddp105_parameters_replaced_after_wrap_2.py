@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Each cycle of self-training begins with a fresh head, put in place of the one that DDP knows."""
 # expect: DDP105 step 5 parameters head.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Losses of several tasks weighted by learned uncertainties: these are in the optimizer, and in no wrapper."""
 # expect: DDP106 step 1 parameters *log_variance
 import sys

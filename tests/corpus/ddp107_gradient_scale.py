@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Hand-written averaging that forgets to divide: the optimizer gets the sum over the ranks."""
 # expect: DDP107 step 1
 import argparse

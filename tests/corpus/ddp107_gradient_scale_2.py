@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A communication hook that compresses to float16 divides before the all-reduce and once more after it."""
 # expect: DDP107 step 1
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Normalized gradient descent: every rank normalizes its own gradient, and the average is taken afterwards."""
 # expect: DDP108 step 1
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """clip_grad_norm_ stands inside the accumulation loop: it cuts local sums, before the last micro-batch averages."""
 # expect: DDP108 step 1
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two views, two forwards of the wrapper, then a backward for each: the second one finds the reducer disarmed."""
 # expect: DDP109 step 1
 import sys

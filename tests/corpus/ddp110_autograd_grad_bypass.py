@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Gradients by torch.autograd.grad, weighted and assigned to .grad: the reducer's hooks never fire."""
 # expect: DDP110 step 1
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One flat all-reduce over the gradients that exist: a batch without masks makes it shorter on that rank."""
 # expect: DDP111 ranks 1 step 5
 from datetime import timedelta

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Gradients are all-reduced in the order in which they become ready, which differs by rank."""
 # expect: DDP111 step 2 parameters fast.* slow.*
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Averaging in two stages, inside a node and then between nodes; the second stage was never written."""
 # expect: DDP112 step 1
 # ranks: 4

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """average_gradients() of the first tutorial is still called after the model was wrapped in DDP."""
 # expect: DDP113 step 1
 import sys

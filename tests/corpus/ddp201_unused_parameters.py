@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """An encoder from a library has a pooler; the token classifier never calls it."""
 # expect: DDP201 ranks 0 1 step 1 parameters encoder.pooler.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """forward returns source and target predictions; the loss of this configuration leaves the target prediction out."""
 # expect: DDP201 ranks 0 1 step 1 parameters target_head.*
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A confidence head weights the errors, and its output is detached, so that it never learns."""
 # expect: DDP201 ranks 0 1 step 1 parameters confidence.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The embedding is frozen after wrapping: the reducer waits for gradients that nobody computes any more."""
 # expect: DDP201 ranks 0 1 step 1 parameters embedding.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Generator and discriminator in one wrapper: each half-step uses one half of it, and freezes the other."""
 # expect: DDP201 ranks 0 1 step 1 parameters discriminator.*
 # never: DDP204

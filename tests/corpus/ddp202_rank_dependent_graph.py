@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A detector trains its box head only where there are positive anchors; one rank gets a batch without any."""
 # expect: DDP202 step 4 parameters box_head.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where a rank has no sample of any task, its loss is a constant zero, from which no gradient comes."""
 # expect: DDP202 step 5
 import argparse

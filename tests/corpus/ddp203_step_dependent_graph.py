@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The last step drops the auxiliary loss: no error, because no forward follows, and that step was not averaged."""
 # expect: DDP203 step 8 parameters auxiliary.*
 import sys

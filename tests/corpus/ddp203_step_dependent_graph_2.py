@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Stochastic depth that skips whole blocks, the same ones on all ranks: right only with find_unused_parameters=True."""
 # expect: DDP203 step 3 parameters blocks.*
 import sys

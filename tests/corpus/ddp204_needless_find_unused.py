@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """find_unused_parameters comes from a configuration that was copied from another project; nothing is ever unused."""
 # expect: DDP204
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Preference tuning: two forwards of the wrapper per step, both through reentrant checkpoints of the same blocks."""
 # expect: DDP205 ranks 0 1 step 1
 import argparse

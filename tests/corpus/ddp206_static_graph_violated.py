@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """static_graph=True, and an output of forward is not in the loss: DDP says that the graph has changed."""
 # expect: DDP206 ranks 0 1 step 2 parameters quality.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """static_graph=True, and the auxiliary head is trained during the warm-up only."""
 # expect: DDP206 ranks 0 1 step 5 parameters auxiliary.*
 # also: DDP208

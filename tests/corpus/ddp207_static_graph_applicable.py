@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A model from a library carries a head for another task; find_unused_parameters=True searches for it in every step."""
 # expect: DDP207 parameters similarity_head.*
 # also: DDP201

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """An expert gets no tokens for a while; zeroed gradients and weight decay go on moving it."""
 # expect: DDP208 step 4 parameters experts.1.*
 # also: DDP203

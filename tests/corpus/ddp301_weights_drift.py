@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Langevin dynamics: the optimizer adds noise from each rank's own random generator, after averaged gradients."""
 # expect: DDP301 ranks 0 1 step 1
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The checkpoint lies on the first machine only, and is loaded after wrapping: the other ranks go on from scratch."""
 # expect: DDP302 step 1
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Running statistics in buffers; gradients are averaged by hand, and nobody averages the buffers."""
 # expect: DDP303 step 1 parameters normalizer.*
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The cosine schedule is as long as this rank's shard, and the shards are not equally long."""
 # expect: DDP304 step 2
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Resuming: the weights are loaded before wrapping, which sends them to all ranks; Adam's moments reach rank 0 only."""
 # expect: DDP304 step 5
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """For evaluation rank 0 swaps the averaged weights in, and nobody swaps the trained ones back."""
 # expect: DDP305 step 5
 import copy

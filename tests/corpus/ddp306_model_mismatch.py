@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Heads are built in the order in which this rank's files name their tasks: DDP pairs them by position."""
 # expect: DDP306 ranks 1 parameters heads.*
 import sys

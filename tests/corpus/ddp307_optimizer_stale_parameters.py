@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The optimizer is built first, then the student is made as a copy of the teacher: gradients go to the copy."""
 # expect: DDP307 step 1
 import copy

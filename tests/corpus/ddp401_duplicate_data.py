@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One seed for all ranks, and batches, time steps and noise are drawn after it: the ranks compute the same."""
 # expect: DDP401 ranks 0 1 step 1
 import argparse

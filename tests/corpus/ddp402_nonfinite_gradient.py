@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The loss is a mean over the valid positions; a batch of padding alone, on one rank, makes it 0 / 0."""
 # expect: DDP402 ranks 1 step 6
 import sys

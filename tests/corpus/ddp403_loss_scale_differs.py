@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """After a spike of the loss the scale is halved by hand, and each rank looks at its own loss."""
 # expect: DDP403 step 5
 # needs: torch>=2.3

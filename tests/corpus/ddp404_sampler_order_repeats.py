@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """DistributedSampler with shuffle=True, and nobody calls set_epoch: every epoch comes in the same order."""
 # expect: DDP404
 import sys

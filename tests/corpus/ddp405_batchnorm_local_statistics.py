@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Detection with two images per rank: BatchNorm normalizes over two images, whatever the number of ranks."""
 # expect: DDP405
 import argparse

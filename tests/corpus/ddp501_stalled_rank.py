@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A prefetch thread dies of a bad record, unseen; its rank waits in the queue for ever."""
 # expect: DDP501 ranks 1 step 5
 import queue

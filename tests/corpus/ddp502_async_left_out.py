@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A count is summed in the background and waited for a step later; a rank without positive samples leaves it out."""
 # expect: DDP502 step 5..6
 import sys

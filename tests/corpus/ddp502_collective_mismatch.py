@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Every loss is logged by an all-reduce of its own; where a batch has no boxes, one key is missing, and one call."""
 # expect: DDP502 step 5
 import sys

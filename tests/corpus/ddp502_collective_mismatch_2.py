@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A batch that raises is skipped by try/except and continue, on the one rank that has it, after its forward."""
 # expect: DDP502 step 4
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Metric learning: without a violated margin the loss is zero and backward is skipped, by this rank only."""
 # expect: DDP502 step 3..5
 import argparse

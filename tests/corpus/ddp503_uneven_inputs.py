@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Each rank validates its own volumes and reduces the score after every batch; the volumes do not divide evenly."""
 # expect: DDP503 ranks 0 step 5
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Files are dealt out by files[rank::world_size]; with an odd number of them one rank has a batch more."""
 # expect: DDP503 ranks 1 step 8
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Early stopping on each rank's own validation loss: one rank breaks out of the loop, the others train on."""
 # expect: DDP503 ranks 1 step 7
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A word that the vocabulary does not hold, in the shard of one rank, whose embedding raises."""
 # expect: DDP504 ranks 1 step 5
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The loss is averaged over the ranks for the log, inside `if rank == 0`."""
 # expect: DDP505 ranks 0 step 5
 import sys

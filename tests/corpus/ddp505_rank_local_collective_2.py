@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The barrier after the checkpoint was indented too far: only the rank that saves comes to it."""
 # expect: DDP505 ranks 0 step 5
 import os

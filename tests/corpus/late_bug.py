@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """From step 37 on a curriculum switches to a longer horizon, whose loss is a method of the unwrapped model."""
 # expect: DDP101 ranks 0 1 step 31..40
 # expect --every 1: DDP101 ranks 0 1 step 37

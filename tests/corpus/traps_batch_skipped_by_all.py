@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A bad batch on one rank is skipped by every rank, because they agree on it before backward."""
 import torch
 import torch.distributed as dist

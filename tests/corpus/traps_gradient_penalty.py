@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Wasserstein critic: the penalty by autograd.grad with create_graph, then one backward of the sum."""
 import torch
 import torch.distributed as dist

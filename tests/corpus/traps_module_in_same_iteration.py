@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The encoder runs through the wrapper, the decoder by .module in the same iteration: all is averaged."""
 import torch
 import torch.distributed as dist

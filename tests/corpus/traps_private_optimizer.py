@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rank 0 fits a small calibration alone and sends it to all; then the model trains under DDP."""
 import torch
 import torch.distributed as dist

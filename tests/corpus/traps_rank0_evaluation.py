@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rank 0 alone evaluates, with the inner module in eval mode and under no_grad; the others wait at a barrier."""
 import torch
 import torch.distributed as dist

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rank 0 is slow three times: a step of its own data loading, a checkpoint before a barrier, an evaluation before an all-reduce."""
 import io
 import time

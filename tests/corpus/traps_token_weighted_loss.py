@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A sum over tokens times the world size, over the tokens of all ranks: DDP's mean is right then."""
 import torch
 import torch.distributed as dist

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two bugs that have nothing to do with each other: a learned temperature outside the wrapper, and no set_epoch."""
 # expect: DDP106 step 1 parameters *temperature
 # expect: DDP404

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // libddp-doctor-cuda.so where there is no GPU: tensors lie in the memory of the CPU, a warp of
 // threads looks at them, and what was found is ready when it has been asked for twice. Device 7
 // does not exist.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
 # A TorchScript program over NCCL, one rank; two where there are two GPUs. usage: nccl.sh BUILD; exit 77: no GPU, or a build without NCCL.
 set -euo pipefail
 build=$1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Python programs on GPUs, examined: whether what is found is what the CPU's runs have, and that nothing waits.
 
 environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch, or sees no GPU

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Hugging Face accelerate: prepare(), accumulate(), clipping and metrics through the accelerator."""
 # needs: torch>=2.1, accelerate
 import hashlib

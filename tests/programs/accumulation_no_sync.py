@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Gradient accumulation: three micro-batches under no_sync(), the fourth synchronizes; clipped, then one step."""
 import contextlib
 import hashlib

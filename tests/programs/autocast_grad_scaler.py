@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Mixed precision: bfloat16 autocast on the CPU, and a GradScaler where torch has one for the CPU (2.3 and later).
 
 The scaler starts far too high, as it does in float16 training: the first steps overflow on every rank alike and are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A small GPT with activation checkpointing (not reentrant), dropout and tied embeddings, static_graph=True."""
 import hashlib
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Communication hooks: gradients compressed to float16, and an all-reduce of one's own that counts what it sends."""
 import hashlib
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Every rank has its own seed, for initial weights (DDP broadcasts rank 0's), dropout, noise and augmentation.
 
 The digest ends with the state of every random generator: whoever draws a number in between is found out.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Layers chosen by step and by rank, with find_unused_parameters=True; some are used by no rank at some steps."""
 import hashlib
 import random

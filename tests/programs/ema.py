@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Weight averages by deepcopy and by AveragedModel, and whole models (not only their state) saved and loaded."""
 import copy
 import hashlib

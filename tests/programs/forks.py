@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Ranks that fork: a child that prepares the data, a metrics process that uses torch a little, a subprocess."""
 import hashlib
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Fine-tuning: the backbone is frozen before it is wrapped; later its last block is thawed and wrapped anew."""
 import hashlib
 

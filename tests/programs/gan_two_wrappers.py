@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A GAN after the DCGAN tutorial: two wrappers, two optimizers, alternating.
 
 The generator's backward also fills the discriminator's gradients, which nobody uses: they are zeroed before the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """transformers.Trainer with a small GPT-2 of one's own; the Trainer wraps it by itself."""
 # needs: torch>=2.1, transformers, accelerate
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A stream (IterableDataset) shared out by rank and by DataLoader worker."""
 import hashlib
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Uneven inputs under join(): rank 1 has more batches than rank 0, which shadows the collectives meanwhile."""
 import hashlib
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """L-BFGS: optimizer.step(closure) evaluates the model several times.
 
 The line search decides by the loss, so the closure returns the mean over all ranks: every rank must take the same way.

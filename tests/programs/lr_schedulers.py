@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Learning-rate schedules: warm-up and cosine, then a second phase with a new optimizer and OneCycleLR."""
 import hashlib
 

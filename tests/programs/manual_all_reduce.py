@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """No wrapper: parameters broadcast once, gradients flattened, summed by one all-reduce, and averaged."""
 import hashlib
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Starts its own ranks with torch.multiprocessing.spawn, on a port that it finds free."""
 import argparse
 import hashlib

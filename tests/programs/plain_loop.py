@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The loop of the tutorials: a small CNN with batch normalization, DistributedSampler, SGD."""
 import hashlib
 

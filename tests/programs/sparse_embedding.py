@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Sparse gradients: a large embedding under SparseAdam, another under SGD, the dense rest under Adam."""
 import hashlib
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """SyncBatchNorm where the device has it; on a CPU, which has not, ordinary batch normalization with a message."""
 import copy
 import hashlib

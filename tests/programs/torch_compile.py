@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """torch.compile of a wrapped model, with inductor (C++ on the CPU) and with aot_eager."""
 # needs: torch>=2.1
 import hashlib

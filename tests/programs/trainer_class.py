@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A trainer of one's own, with callbacks: checkpoint on rank 0, validation of the inner module under no_grad."""
 import hashlib
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Actor-critic on a bandit: two heads and two optimizers behind one wrapper; each backward passes one head only."""
 import hashlib
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Runs one program twice, by ddp-doctor and by Python's DistributedDataParallel, and hands back what each saw."""
 import atexit
 import json

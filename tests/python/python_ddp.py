@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Ranks that train TorchScript programs with Python's own DistributedDataParallel, for comparison.
 
 Reads a job a line, {"programs": [PATH, ...], "options": {...}, "folder": PATH}: forks a rank for each program, since torch is loaded by now, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Every correct program here, examined again and again: none may raise an alarm, also on a busy machine.
 
 All of tests/programs, the correct ones of tests/corpus, and the fixed.py of each folder in --cases DIR (beside a

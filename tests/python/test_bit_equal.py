@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The C++ wrapper gives, bit for bit, the gradients and weights of Python's DistributedDataParallel."""
 import sys
 

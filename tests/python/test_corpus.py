@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Real bugs are found, named and placed, and the same programs done right raise no alarm: tests/corpus.
 
 Each program says in its first lines what is to be found; see tests/corpus/README.md.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """run --fix on the bugs of tests/corpus: where a finding has a strategy, it is cured, proven by a second diagnosis.
 
 usage: test_fix.py [NAME ...] [unittest's options]     NAME as in tests/corpus, without .py

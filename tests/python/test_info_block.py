@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The DDP block of a report equals, field by field, what Python's DDP logging data says of the same model."""
 import re
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """SIGKILL, at points spread over a run, of each rank, of ddp-doctor itself and of torchrun: who fell first is told, the records can be
 read, and nothing is left.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Examining a correct training program changes nothing and finds nothing: tests/programs, each run three times.
 
 Plainly, under ddp-doctor, and under ddp-doctor with the probe switched off (DDP_DOCTOR=0). Every rank prints a digest

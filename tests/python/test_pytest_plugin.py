@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The pytest plugin: a test that trains out of sync fails with the report, one that trains in sync passes."""
 import os
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The reports that ddp-doctor was made for, as programs: what it says of each is what really happened there.
 
 The programs and the facts about them: tests/seeds/README.md. Those of transformers' Trainer are started by torchrun, as their report

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The C++ wrapper, in each of its modes, gives Python's gradients, weights, buffers and errors: 30 steps, bit for bit."""
 import os
 import pathlib

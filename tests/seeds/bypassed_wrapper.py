@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A wrapped model whose loss is computed on the module inside, as a curriculum trainer did it, and the cure that was proposed: one
 all-reduce per gradient after backward.
 

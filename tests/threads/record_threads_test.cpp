@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What several threads of a rank do at once: the training loop, autograd's, a data loader's, and
 // the watcher outside.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ranks whose data end at different times, and hooks in place of the all-reduce.
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The DDP logging data: what TORCH_DISTRIBUTED_DEBUG=INFO prints about a wrapper.
 #include <gtest/gtest.h>
 

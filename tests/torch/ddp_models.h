@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Models whose gradients are the numbers that are put in, so that means over ranks are exact.
 #pragma once
 

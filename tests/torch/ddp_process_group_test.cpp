@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How ranks find each other.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

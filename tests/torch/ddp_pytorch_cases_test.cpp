@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What PyTorch's own tests of its reducer ask for, asked of this wrapper: the cases of ReducerTest
 // and of DistributedDataParallelTest on the CPU (test/distributed/test_c10d_gloo.py and
 // test_c10d_common.py) that no other test here has.

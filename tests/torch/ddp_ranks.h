@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs the ranks of a job as threads of the test, each with its own process group over one file.
 #pragma once
 

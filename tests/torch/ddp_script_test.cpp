@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // TorchScript modules in the wrapper, and the tensors in what they return.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

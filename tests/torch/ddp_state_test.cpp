@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which parameters and buffers a wrapper takes, and what it sends before training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a backward through the wrapper leaves in .grad.
 #include <gtest/gtest.h>
 

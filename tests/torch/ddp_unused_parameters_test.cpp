@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Parameters without a gradient: by default, with the search for them, and with a static graph.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What an Examination sees of ranks that are threads of this test, and that it changes nothing.
 #include <ddp_doctor/distributed_data_parallel.h>
 #include <ddp_doctor/examination.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // TorchScript programs that only tests need: each is wrong or bare in one way.
 // usage: make_fixtures DIR
 

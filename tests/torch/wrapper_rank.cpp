@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ranks that train TorchScript programs through the C++ wrapper: takes the jobs that
 // tests/python/python_ddp.py takes, and writes what that writes of Python's.
 #include <sys/wait.h>

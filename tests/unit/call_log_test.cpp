@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/record/call_log.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a step costs relative to another run, put to made-up times of which the truth is known.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a GPU does to tensors, done by a warp of threads, against digest(), sample() and the bytes.
 
 #include <gtest/gtest.h>

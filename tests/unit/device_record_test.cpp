@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Tensors of a GPU, through the C API into the record: tests/fakes/cuda_library.cpp stands in for
 // the GPU, and is ready when it has been asked twice.
 

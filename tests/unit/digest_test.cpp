@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // digest() against straightforward computations of the same: the hash of a copy in one piece per
 // block, the figures with long double and ldexp; and its kernels against each other.
 

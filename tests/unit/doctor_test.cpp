@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whole command lines, in-process: those that need no rank.
 
 #include "tool/doctor.h"

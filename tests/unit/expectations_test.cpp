@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a user expects of a program: suppressions and baselines.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // `ddp-doctor explain -`: what PyTorch's texts are taken for, in the wording of each era. Where a
 // text is not quoted from a report, it was printed by torch 1.13 or 2.15.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Renderers for servers: what they promise beyond being valid.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Launching and watching processes, with shells in the place of ranks.
 
 #include "tool/launch.h"

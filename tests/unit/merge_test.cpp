@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reports of some ranks each, merged.
 #include "lib/report/merge.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Logs as people paste them: labels of launchers, interleaved ranks, broken lines, junk, any size.
 
 #include "lib/explain/pasted_log.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Plots: what is drawn of values that do not fit a scale, of none, and of many.
 #include "lib/report/plot.h"
 

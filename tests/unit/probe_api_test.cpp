@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The C API as a probe in another language uses it.
 
 #include "lib/record/probe_api.h"

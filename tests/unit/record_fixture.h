@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A folder with a small record in it, and what the tests of records compare with.
 #pragma once
 

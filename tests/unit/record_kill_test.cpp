@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A record survives the death of its writer: children are killed at random moments, and what they
 // had acknowledged must be there.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What is no record, or no longer one, is refused with its own message; what is left of one is read
 // whole.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

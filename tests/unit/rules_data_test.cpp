@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rules about data and numerics (DDP401, DDP403, DDP404): a run on which each fires, and
 // healthy runs that come near to it. DDP402 is in rules_test.cpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rules about the graph (DDP203, DDP205, DDP208): a run on which each fires, and healthy runs
 // that come near to it. DDP201, 202, 204, 206 and 207 are in rules_test.cpp.
 

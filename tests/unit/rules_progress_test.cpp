@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rules about ranks that wait for each other (DDP111, DDP501, DDP502, DDP503, DDP505): a run on
 // which each fires, and runs that come near to it. DDP504 is in rules_test.cpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rules about the state of the replicas (DDP303 to DDP307): a run on which each fires, and
 // healthy runs that come near to it. DDP301 and DDP302 are in rules_test.cpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rules about gradient synchronization (DDP103 to DDP113): a run on which each fires, and
 // healthy runs that come near to it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Every rule: a run on which it fires, and one on which it must stay quiet.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Builds the records of a small run by hand: healthy unless told otherwise.
 #pragma once
 

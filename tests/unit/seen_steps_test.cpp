@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/timeline/seen_steps.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tool/stall.h"
 
 #include <gmock/gmock.h>

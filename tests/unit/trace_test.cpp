@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/timeline/trace.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A warp of 32 threads of the CPU, that run what a GPU would (lib/digest/cuda/warp_look.h).
 #pragma once
 

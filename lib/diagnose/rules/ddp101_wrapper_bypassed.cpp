@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP101: backward passes whose forward went around the wrapper. The reducer is armed at the end of
 // the wrapper's forward (prepare_for_backward); a loss that does not come from there reduces
 // nothing, silently.

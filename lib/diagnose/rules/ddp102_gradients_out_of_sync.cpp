@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP102: what the optimizer got is not the same on every rank, bit for bit.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP103: the optimizer stepped on gradients whose last micro-batch ran under no_sync, so that its
 // part, or all of them, was never averaged.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP104: some gradients were synchronized, others were not, although every rank has one for them.
 
 #include <fmt/format.h>

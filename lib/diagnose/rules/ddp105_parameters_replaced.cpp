@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP105: the live parameters are not the ones any more that the reducer hooked.
 
 #include <fmt/format.h>

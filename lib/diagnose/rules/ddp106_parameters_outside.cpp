@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP106: the optimizer updates trainable parameters that no wrapper covers, on gradients that
 // differ from rank to rank.
 

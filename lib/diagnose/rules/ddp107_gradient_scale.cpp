@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP107: what was synchronized is k times the mean of the local gradients, k not 1.
 //
 // Decided on samples: the values at a few fixed positions of every gradient, before and after the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP108: between backward and synchronization the gradients were multiplied by a factor that is
 // not the same on every rank: a clip by the local norm, a normalisation.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP109: more than one backward through one forward of the wrapper. The reducer is armed by the
 // forward, and the first backward uses that up.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP110: gradients that came from torch.autograd.grad or a functional API and were assigned to the
 // parameters. No hook of a reducer fires in them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP111: ranks issue different hand-written collectives for their gradients, as in
 // `if p.grad is not None: all_reduce(p.grad)`.
 

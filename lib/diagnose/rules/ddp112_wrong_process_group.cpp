@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP112: gradients agree inside subgroups of the ranks, and not across them.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP113: gradients are synchronized more often than the optimizer needs.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP201: trainable parameters without a gradient on any rank, and why.
 //
 // With DistributedDataParallel's defaults the bucket of such a parameter never becomes ready, so

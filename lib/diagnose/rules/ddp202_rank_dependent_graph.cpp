@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP202: in one step a parameter is used on some ranks and not on others.
 
 #include <fmt/format.h>

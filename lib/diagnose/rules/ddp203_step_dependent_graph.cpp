@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP203: the set of used parameters changes from step to step.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP204: find_unused_parameters=True, and every parameter was used on every rank in every step
 // seen.
 

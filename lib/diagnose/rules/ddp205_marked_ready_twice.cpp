@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP205: a parameter's hook fired twice in one iteration, and the reducer said so.
 
 #include <fmt/format.h>

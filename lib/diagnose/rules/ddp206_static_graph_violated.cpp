@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP206: static_graph=True promises that the used set never changes; it did, or the reducer says
 // so.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP207: find_unused_parameters=True with an unused set that never changes, the same on every
 // rank.
 

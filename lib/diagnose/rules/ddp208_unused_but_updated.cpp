@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP208: parameters without a gradient that move all the same: momentum, weight decay on zeros.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP301: weights differ across ranks after an optimizer step.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP302: replicas differ before the first optimizer step.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP303: buffers differ across ranks, and nothing will bring them together again.
 //
 // With broadcast_buffers=True (the default) DistributedDataParallel sends rank 0's buffers before

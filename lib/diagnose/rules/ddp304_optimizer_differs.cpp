@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP304: the ranks' optimizers have different hyper-parameters, or states.
 
 #include <fmt/format.h>

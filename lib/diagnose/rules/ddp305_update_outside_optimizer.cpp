@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP305: weights that were equal after one optimizer step are not before the next: something
 // rank-local changed them in between.
 

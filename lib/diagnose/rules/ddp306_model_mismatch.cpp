@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP306: the ranks' models have different parameters: number, order, names, shapes, dtypes.
 
 #include <fmt/format.h>

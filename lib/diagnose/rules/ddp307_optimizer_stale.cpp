@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP307: gradients arrive at parameters that no optimizer holds, while what the optimizer holds
 // gets none.
 

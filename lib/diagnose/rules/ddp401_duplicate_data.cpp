@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP401: local gradients are the same bits on several ranks, step after step: these ranks see the
 // same data and draw the same noise.
 

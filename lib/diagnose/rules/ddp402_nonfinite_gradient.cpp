@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP402: NaN or Inf in a gradient, where it first appeared, before the reduction spread it to
 // every rank.
 //

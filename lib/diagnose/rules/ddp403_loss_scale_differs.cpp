@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP403: the gradient scaler's scale, or its decision to skip a step, differs across ranks.
 
 #include <fmt/format.h>

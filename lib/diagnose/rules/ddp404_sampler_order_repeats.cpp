@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP404: a DistributedSampler shuffles, and set_epoch is never called: every epoch has the same
 // order.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP405: BatchNorm in training mode with few samples per rank, and no SyncBatchNorm.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP501: a rank makes no progress while others wait for it.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP502: ranks are in different collectives, or in the same with different shapes.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP503: a rank ran out of data, or left its loop, while others still train.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP504: a rank ended with an exception or a signal. The first to fall is named with its own
 // error, not the peers who then found their connections closed.
 

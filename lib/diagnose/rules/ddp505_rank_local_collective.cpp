@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP505: one rank alone entered a collective, as in a validation forward of the wrapper on rank 0.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // DDP601 and DDP602: another computation than that of a baseline. A run cannot show these by
 // itself: lib/report/baseline.cpp finds them.
 

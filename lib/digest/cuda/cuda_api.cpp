@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/digest/cuda/cuda_api.h"
 
 #include <algorithm>

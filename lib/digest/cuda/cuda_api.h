@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 /* libddp-doctor-cuda.so: digests of tensors in the memory of a GPU. Its own library, which is
  * loaded when a program has the first such tensor, and links neither CUDA nor torch;
  * lib/digest/device.h calls it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The CUDA driver of this machine, found at run time: nothing of CUDA is linked, and the context is
 // the one that the program's own CUDA library uses (the device's primary one).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels, as a driver finds them by name. Compiled to PTX by clang, which needs no CUDA
 // toolkit and writes for every driver since CUDA 10; nvcc compiles the same file
 // (lib/CMakeLists.txt).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "lib/digest/cuda/plan.h"
 
 #include "lib/digest/kernel.h"

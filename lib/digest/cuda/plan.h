@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a GPU is told to do with some tensors, where in the CPU's memory it leaves what it found,
 // and how that becomes a digest. Knows nothing of drivers, so that tests can stand in for the GPU.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The kernels' PTX as a string: DDP_DOCTOR_PTX is its file.
 asm(R"(
 .section .rodata

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a GPU does to tensors: the digest of every whole block of 8 KiB, its figures, and copies of
 // what the CPU finishes (lib/digest/cuda/batch.h).
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The Python side of ddp-doctor: watches an unmodified training program from inside its processes.
 
 Nothing here touches the training: no collective, no random number, no change to a tensor, no exception into the program. (What does, on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Backward passes, and the gradients that arrive in them."""
 import time
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Collectives that the program calls itself."""
 from . import native, places
 from .forwards import group_key, ranks_of

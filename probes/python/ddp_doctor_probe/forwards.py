@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """DistributedDataParallel objects, and the forwards that run through them and around them."""
 import weakref
 

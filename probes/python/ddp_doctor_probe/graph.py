@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which parameters the output of a forward depends on, read from autograd's graph. Nothing is computed and nothing kept."""
 import dataclasses
 

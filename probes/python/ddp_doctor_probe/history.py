@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the program did, in order. Each optimizer reads of it what came since its own last step."""
 
 MOST_TOKENS = 400  # of a step's trace

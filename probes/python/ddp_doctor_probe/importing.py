@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Calls a function once a module has been imported by the program, and leaves no trace in the import system after that."""
 import importlib.util
 import sys

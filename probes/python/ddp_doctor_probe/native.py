@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """libddp-doctor-probe.so: the C API of lib/record/probe_api.h."""
 import ctypes
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """process-<pid>.json in the run's folder: which Python processes imported torch, and what they were to the job. It is how
 ddp-doctor can say why there was nothing to examine."""
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Everything that comes from the program passes here: no exception of ours gets through, what we cost is measured, and processes
 forked from the rank stay quiet (patches.py closes the session there)."""
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The places in torch that report to the session. Each is passed on unchanged: same arguments, same result, same exceptions.
 
     torch.distributed.init_process_group             this process is a rank

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Where in the user's own files something was called from."""
 import functools
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One rank's examination: what happened in the step under way, and what is written of it.
 
 A step ends with an optimizer's step(). Tensors are looked at in the first `warmup` steps, in every `every`-th after them, and at the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Optimizer steps: where one row of the record ends and the next begins."""
 import ctypes
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The parameters and buffers under examination: what they are called, which object they are at present, and when a gradient
 arrives for them.
 

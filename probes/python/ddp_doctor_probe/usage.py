@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What became of each parameter in a step: whether a gradient arrived, and if not, how far the forward got towards it."""
 import array
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Strategies: other ways to synchronize an unmodified training program. The one mode of ddp-doctor that does touch the training.
 
 `ddp-doctor compare` and `run --fix` ask for them, by name, several joined with "+"; the probe examines the program so changed.

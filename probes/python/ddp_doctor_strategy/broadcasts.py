@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """broadcast-init and broadcast-buffers: rank 0's values for every rank."""
 import functools
 import inspect

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """freeze=NAME,NAME: modules and parameters that do not train, as if they had been frozen before the model was wrapped.
 
 For `bisect --model`: what explains "unused parameters" is what has to be frozen for the program to run through.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """allreduce-flat and allreduce-each: gradients averaged over all ranks before each optimizer.step, in place of what a wrapper's reducer does.
 
 Before GradScaler.unscale_ where there is a scaler, so that every rank judges the same gradients. Every rank takes part with every trainable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The moments at which strategies act."""
 import functools
 import importlib

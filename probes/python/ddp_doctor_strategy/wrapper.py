@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ddp, ddp-find-unused, ddp-static-graph: the wrapper's flags as the strategy has them, and every forward that trains through the wrapper.
 
 A call of the wrapped module, or of one of its methods that computes, that comes from outside is run as the wrapper's forward: the wrapper is

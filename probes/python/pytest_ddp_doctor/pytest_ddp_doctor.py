@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tests of data-parallel training that fail with ddp-doctor's report where the ranks do not really synchronize.
 
     @pytest.mark.ddp_doctor

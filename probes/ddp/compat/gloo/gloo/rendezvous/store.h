@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Stands in for Gloo's header of this name; see gloo/algorithm.h here.
 // GLOO_STORE_HAS_STORE_V2 stays undefined: the overrides behind it would need more of Gloo.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Stands in for a header that Debian's libtorch-dev 1.13.1 does not ship, though its reducer.hpp
 // includes it. The Reducer only keeps a shared pointer to this class, and only libtorch makes one:
 // the layout is the same.
