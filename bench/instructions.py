@@ -97,7 +97,7 @@ def make_marker(folder):
 def totals(folder):
     """Instructions of each dump, in the order in which they were made."""
     found = {}
-    for file in folder.glob("callgrind.out.*"):
+    for file in folder.glob("callgrind.out*"):
         text = file.read_text(errors="replace")
         part = re.search(r"^part: (\d+)$", text, re.M)
         total = re.search(r"^(?:totals|summary): (\d+)", text, re.M)
