@@ -38,6 +38,6 @@ complained 'ended with exit status 1 before its ddp_doctor::Examination began'
 # The program that docs/cpp.md shows is the one that the build compiles, and it is in sync.
 source=$here/../..
 sed -n '/^#include <ddp_doctor\/distributed_data_parallel.h>/,/^```/p' "$source/docs/cpp.md" | sed '$d' >"$work/shown"
-sed 1d "$source/examples/cpp/first.cpp" | diff "$work/shown" - || fail "docs/cpp.md shows another program than examples/cpp/first.cpp"
+sed 1,2d "$source/examples/cpp/first.cpp" | diff "$work/shown" - || fail "docs/cpp.md shows another program than examples/cpp/first.cpp"
 doctor 0 run --nproc-per-node 2 -- "$EXAMPLES/cpp/first"
 printed '^Verdict: healthy'
