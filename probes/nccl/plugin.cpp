@@ -18,12 +18,18 @@ std::string version() {
 
 int gpus() { return static_cast<int>(torch::cuda::device_count()); }
 
-c10d::ProcessGroupNCCL& nccl_of(const ProcessGroupPtr& group) {
-  if constexpr (std::is_base_of_v<c10d::ProcessGroup, c10d::ProcessGroupNCCL>) {
-    return static_cast<c10d::ProcessGroupNCCL&>(*group);
+// In 1.x a backend is the process group; from 2.0 on, a process group holds backends.
+template <class Backend, class Group>
+Backend& backend_of(const c10::intrusive_ptr<Group>& group) {
+  if constexpr (std::is_base_of_v<Group, Backend>) {
+    return static_cast<Backend&>(*group);
   } else {
-    return static_cast<c10d::ProcessGroupNCCL&>(*group->getBackend(c10::DeviceType::CUDA));
+    return static_cast<Backend&>(*group->getBackend(c10::DeviceType::CUDA));
   }
+}
+
+c10d::ProcessGroupNCCL& nccl_of(const ProcessGroupPtr& group) {
+  return backend_of<c10d::ProcessGroupNCCL>(group);
 }
 
 ProcessGroupPtr make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
