@@ -77,6 +77,10 @@ CommandLine described(const CLI::App& app) {
                    .footer = app.get_footer()};
   for (const auto* option : app.get_options())
     (option->nonpositional() ? line.flags : line.operands).push_back(described(*option));
+  // Headings of their own come last, as in --help.
+  std::stable_sort(line.flags.begin(), line.flags.end(), [](const Flag& a, const Flag& b) {
+    return a.group == "Options" && b.group != "Options";
+  });
   for (const auto* command :
        app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); }))
     line.commands.push_back(described(*command));
@@ -84,8 +88,9 @@ CommandLine described(const CLI::App& app) {
 }
 
 std::string in_brief(const std::string& help) {
-  auto end = help.size();
+  std::size_t end = help.size();
   for (const char* stop : {"\n", ". ", "; ", " ["}) end = std::min(end, help.find(stop));
+  if (end > 0 && help[end - 1] == '.') --end;
   return help.substr(0, end);
 }
 

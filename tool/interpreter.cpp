@@ -106,7 +106,7 @@ std::vector<Interpreter> interpreters(const std::string& given) {
   }
   // Where pip installed ddp-doctor into an environment that is not activated.
   if (fs::exists(installation() / "pyvenv.cfg"))
-    add("ddp-doctor's environment", installation() / "bin/python");
+    add("beside ddp-doctor", installation() / "bin/python");
   if (const auto path = find_executable("python3"); !path.empty()) {
     add("python3 on PATH", path);
   } else {

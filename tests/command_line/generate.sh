@@ -47,7 +47,7 @@ doctor 0 generate zsh; cp "$work/out" "$work/_ddp-doctor"
 grep -q '^#compdef ddp-doctor$' "$work/_ddp-doctor" || fail "zsh would not autoload it"
 for command in $commands; do
   for flag in $(flags_of "$command"); do
-    sed -n "/^        $command) _arguments/,/;;\$/p" "$work/_ddp-doctor" | grep -qE -- "['{,( ]$flag[][='},) ]" || fail "zsh: no $flag of $command"
+    sed -n "/^        $command) _arguments/,/;;\$/p" "$work/_ddp-doctor" | grep -qE -- "['*{,( ]$flag[]='},) []" || fail "zsh: no $flag of $command"
   done
 done
 if command -v zsh >/dev/null; then
