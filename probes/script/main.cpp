@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -27,11 +26,12 @@ namespace {
 // NCCL wants a GPU for each rank.
 c10::Device own_gpu(const WorkerOptions& options) {
   const int gpus = nccl_plugin().gpus();
+  if (gpus == 0) throw Error("--backend nccl: no GPU can be seen here; use --backend gloo");
   if (gpus < options.world_size)
     throw Error(fmt::format(
-        "--backend nccl: {} rank(s) need a GPU each, and {} can be seen here; "
-        "give --nproc-per-node {}, or use --backend gloo",
-        options.world_size, gpus == 0 ? "none" : std::to_string(gpus), std::max(gpus, 1)));
+        "--backend nccl: {} ranks need a GPU each, and there are {}; give --nproc-per-node {}, or "
+        "use --backend gloo",
+        options.world_size, gpus, gpus));
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(options.rank)};
 }
 
