@@ -3,7 +3,6 @@
 # nothing left after they were removed.
 . "$(dirname "$0")/lib.sh"
 need_images
-base_image
 debian_packages
 fresh debian:13-slim
 mounted=$(images mount "$container")

@@ -62,10 +62,12 @@ base_image() {
     images commit -q "$container" debian:13-slim >/dev/null || fail "debian:13-slim"
 }
 
-# The clone that is built from: what is committed, and nothing else.
+# The clone that is built from: what is committed, and nothing else. Where its content is new, so are all images: buildah does not
+# look into what a RUN mounts, and would take the last packages' image for these packages'.
 clone() {
-  [ -d "$state/clone" ] && [ "$(git -C "$state/clone" rev-parse HEAD)" = "$(git -C "$source" rev-parse HEAD)" ] && return
+  [ -d "$state/clone" ] && [ "$(git -C "$state/clone" rev-parse "HEAD^{tree}")" = "$(git -C "$source" rev-parse "HEAD^{tree}")" ] && return
   rm -rf "$state/clone" "$state/debs"
+  images rmi --all --force >/dev/null 2>&1
   git clone -q "$source" "$state/clone" || fail "git clone"
 }
 
@@ -76,6 +78,7 @@ build() { images build --layers --pull-never -q ${1:+--target "$1"} -t "$2" "$st
 debian_packages() {
   local container mounted
   clone
+  base_image
   if [ ! -d "$state/debs" ]; then
     build packages ddp-doctor-packages
     container=$(images from --pull-never ddp-doctor-packages) && containers+=("$container")
