@@ -287,6 +287,8 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
   environment["DDP_DOCTOR_PROGRAM"] = name_of_program(options);
   environment["DDP_DOCTOR_EVERY"] = std::to_string(options.every);
   environment["DDP_DOCTOR_WARMUP"] = std::to_string(options.warmup);
+  // For programs that have ddp-doctor linked in and cannot know where the rest of it is.
+  environment.try_emplace("DDP_DOCTOR_CUDA_LIBRARY", cuda_library().string());
   environment.erase("DDP_DOCTOR_APPLY");
   if (options.strategy != kAsIs) environment["DDP_DOCTOR_APPLY"] = options.strategy;
   return environment;

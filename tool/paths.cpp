@@ -46,6 +46,10 @@ fs::path python_probe() {
   return fs::absolute(folder);
 }
 
+fs::path cuda_library() {
+  return fs::absolute(installation() / "libexec/ddp-doctor/libddp-doctor-cuda.so");
+}
+
 fs::path examples_folder() {
   for (const char* place : {"examples", "share/ddp-doctor/examples"}) {
     if (const fs::path folder = installation() / place; fs::exists(folder / "orphan.pt"))

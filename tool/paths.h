@@ -12,6 +12,8 @@ std::filesystem::path installation();
 std::filesystem::path script_probe();
 // The folder of the probe for Python, for PYTHONPATH. Throws Error if this installation has none.
 std::filesystem::path python_probe();
+// What looks at tensors on GPUs; there or not.
+std::filesystem::path cuda_library();
 // The example programs (*.pt). Throws Error if this build has none.
 std::filesystem::path examples_folder();
 

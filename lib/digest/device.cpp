@@ -36,11 +36,7 @@ const Library& library() {
   static const Library loaded = [] {
     const std::string file = library_file();
     void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr)
-      throw Error(
-          "tensors on the GPU are copied to be examined, as this build of ddp-doctor came "
-          "without " +
-          file);
+    if (handle == nullptr) throw Error("this build of ddp-doctor came without " + file);
     Library found{};
     const auto find = [handle, &file](const char* name, auto& function) {
       function =

@@ -76,6 +76,8 @@ std::shared_ptr<Session> Session::make(const SessionSettings& settings) {
   session->tensors_.on_gradient([weak = std::weak_ptr(session)](int id) {
     if (const auto here = weak.lock()) here->gradient_arrived(id);
   });
+  session->tensors_.on_trouble(
+      [here = session.get()](const std::string& text) { here->warn(text); });
   write_note(settings);
   return session;
 }

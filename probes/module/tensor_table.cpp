@@ -4,7 +4,10 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <algorithm>
+#include <map>
 
+#include "lib/error.h"
+#include "probes/module/cuda_stream.h"
 #include "probes/module/tensor_view.h"
 
 namespace ddp_doctor {
@@ -23,6 +26,12 @@ void set_extent(TensorInfo& info, const at::Tensor& tensor) {
   info.dtype = dtype_name(tensor.scalar_type());
   info.sizes = tensor.sizes().vec();
   info.numel = tensor.numel();
+}
+
+// On a GPU, in a shape that the record knows.
+bool is_as_described(const Entry& entry, const at::Tensor& tensor) {
+  return tensor.is_cuda() && !seen_as_bytes(tensor.scalar_type()) &&
+         dtype_name(tensor.scalar_type()) == entry.info.dtype && tensor.numel() == entry.info.numel;
 }
 
 std::string place(const std::string& label, const std::string& name) { return label + ":" + name; }
@@ -221,6 +230,20 @@ void TensorTable::describe() {
 
 void TensorTable::observe(Stage stage, int what, const Pairs& pairs) {
   describe();
+  Pairs here;
+  std::map<c10::DeviceIndex, Pairs> there;
+  for (const auto& pair : pairs) {
+    const bool on_device = devices_look_ && is_as_described(*pair.first, pair.second);
+    (on_device ? there[pair.second.device().index()] : here).push_back(pair);
+  }
+  for (const auto& [device, its] : there) {
+    if (!observe_on_device(stage, what, device, its))
+      here.insert(here.end(), its.begin(), its.end());
+  }
+  observe_here(stage, what, here);
+}
+
+void TensorTable::observe_here(Stage stage, int what, const Pairs& pairs) {
   std::int64_t bytes = 0;
   for (const auto& [entry, tensor] : pairs)
     bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
@@ -228,6 +251,30 @@ void TensorTable::observe(Stage stage, int what, const Pairs& pairs) {
   for (const auto& [entry, tensor] : pairs) {
     const LocalTensor local(tensor);
     writer_.observe(stage, what, entry->id(), local.view());
+  }
+}
+
+// False: they have to be copied.
+bool TensorTable::observe_on_device(Stage stage, int what, c10::DeviceIndex device,
+                                    const Pairs& pairs) {
+  const auto stream = current_cuda_stream(device);
+  if (!stream) return devices_look_ = false;
+  // What is made here is freed in the stream's order, after it was looked at.
+  std::vector<at::Tensor> kept;
+  std::vector<RankWriter::OnDevice> tensors;
+  for (const auto& [entry, tensor] : pairs) {
+    kept.push_back(dense(tensor));
+    tensors.push_back({entry->id(), kept.back().data_ptr()});
+  }
+  try {
+    writer_.observe_on_device(stage, what, device, *stream, tensors);
+    return device_looked_ = true;
+  } catch (const Error& error) {
+    if (device_looked_) throw;
+    on_trouble_(std::string("tensors on the GPU are copied to be examined, which makes steps "
+                            "wait: ") +
+                error.what());
+    return devices_look_ = false;
   }
 }
 

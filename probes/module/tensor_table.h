@@ -40,6 +40,10 @@ class TensorTable {
   // To be set first. `tell(id)`: a gradient has arrived at this parameter, in the thread that
   // brings it.
   void on_gradient(std::function<void(int id)> tell) { on_gradient_ = std::move(tell); }
+  // Likewise; `warn(text)`: something is examined otherwise than usual.
+  void on_trouble(std::function<void(const std::string& text)> warn) {
+    on_trouble_ = std::move(warn);
+  }
 
   // All tensors of a module. With a `wrapper`, its trainable parameters get their index in the
   // reducer.
@@ -67,6 +71,7 @@ class TensorTable {
   // Tells the record about tensors that are new or changed.
   void describe();
   using Pairs = std::vector<std::pair<const Entry*, at::Tensor>>;
+  // GPUs look at theirs themselves, where they can.
   void observe(Stage stage, int what, const Pairs& pairs);
 
  private:
@@ -77,9 +82,14 @@ class TensorTable {
   void name_it(Entry& entry, const std::string& label, const NamedTensor& named);
   void bind(Entry& entry, const at::Tensor& tensor);
   void hook(Entry& entry);
+  void observe_here(Stage stage, int what, const Pairs& pairs);
+  bool observe_on_device(Stage stage, int what, c10::DeviceIndex device, const Pairs& pairs);
 
   RankWriter& writer_;
   std::function<void(int)> on_gradient_;
+  std::function<void(const std::string&)> on_trouble_ = [](const std::string&) {};
+  // Until the first failure; one after a success is the program's stream's, not the GPU's.
+  bool devices_look_ = true, device_looked_ = false;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::unordered_map<const c10::TensorImpl*, Entry*> by_tensor_;
   std::unordered_map<const torch::autograd::Node*, Entry*> by_node_;

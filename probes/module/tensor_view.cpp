@@ -6,37 +6,22 @@
 namespace ddp_doctor {
 namespace {
 
-bool known(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kChar:
-    case at::kByte:
-    case at::kShort:
-    case at::kInt:
-    case at::kLong:
-    case at::kBool:
-      return true;
-    default:
-      return false;
-  }
-}
-
 at::Tensor as_bytes(const at::Tensor& tensor) {
-  const auto dense = tensor.contiguous();
+  const auto there = tensor.contiguous();
   return at::from_blob(
-      dense.data_ptr(), {static_cast<std::int64_t>(dense.nbytes())}, [dense](void*) {},
+      there.data_ptr(), {static_cast<std::int64_t>(there.nbytes())}, [there](void*) {},
       at::TensorOptions().dtype(at::kByte));
 }
 
 // Sparse gradients are compared as the dense ones that they stand for.
+at::Tensor strided(const at::Tensor& tensor) {
+  return tensor.is_sparse() ? tensor.detach().to_dense() : tensor.detach();
+}
+
 at::Tensor readable(at::Tensor tensor) {
-  tensor = tensor.detach();
-  if (tensor.is_sparse()) tensor = tensor.to_dense();
+  tensor = strided(tensor);
   if (!tensor.device().is_cpu()) tensor = tensor.cpu();
-  return known(tensor.scalar_type()) ? tensor : as_bytes(tensor);
+  return seen_as_bytes(tensor.scalar_type()) ? as_bytes(tensor) : tensor;
 }
 
 }  // namespace
@@ -66,6 +51,12 @@ std::string dtype_name(at::ScalarType dtype) {
   }
 }
 
+bool seen_as_bytes(at::ScalarType dtype) {
+  return dtype != at::kByte && dtype_name(dtype) == "uint8";
+}
+
+at::Tensor dense(const at::Tensor& tensor) { return strided(tensor).contiguous(); }
+
 LocalTensor::LocalTensor(const at::Tensor& tensor) : tensor_(readable(tensor)) {}
 
 TensorView LocalTensor::view() const {
@@ -76,9 +67,9 @@ TensorView LocalTensor::view() const {
 }
 
 std::vector<std::uint8_t> LocalTensor::bytes() const {
-  const auto dense = tensor_.contiguous();
-  std::vector<std::uint8_t> bytes(dense.nbytes());
-  if (!bytes.empty()) std::memcpy(bytes.data(), dense.data_ptr(), bytes.size());
+  const auto there = tensor_.contiguous();
+  std::vector<std::uint8_t> bytes(there.nbytes());
+  if (!bytes.empty()) std::memcpy(bytes.data(), there.data_ptr(), bytes.size());
   return bytes;
 }
 

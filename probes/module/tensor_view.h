@@ -15,6 +15,11 @@ namespace ddp_doctor {
 // A dtype that lib/digest does not know (complex, quantized, 8-bit floats) is seen as bytes: its
 // bits are compared, its figures are those of the bytes.
 std::string dtype_name(at::ScalarType dtype);
+bool seen_as_bytes(at::ScalarType dtype);
+
+// The elements in row-major order where the tensor is, of sparse ones the dense tensor that they
+// stand for; detached.
+at::Tensor dense(const at::Tensor& tensor);
 
 // A tensor's elements in host memory; keeps them alive.
 class LocalTensor {
