@@ -20,6 +20,7 @@ constexpr Relation kRelations[] = {
     // Ranks that do not have the same model have nothing else in common.
     {"DDP306", "DDP102"},
     {"DDP306", "DDP104"},
+    {"DDP306", "DDP111"},
     {"DDP306", "DDP202"},
     {"DDP306", "DDP301"},
     {"DDP306", "DDP302"},

@@ -25,13 +25,39 @@ Verdict ask(const Rule& rule, const Timeline& timeline) {
   }
 }
 
-// Of several parts: what any of them shows, and undecidable only if all are.
-Verdict ask_each(const Rule& rule, const std::vector<Timeline>& parts) {
+// What rules are asked of, by their scope.
+class Views {
+ public:
+  explicit Views(const Timeline& job) : job_{&job}, sets_(job.replica_sets()) {
+    for (const auto& set : sets_) models_.push_back(&set);
+    if (sets_.empty()) models_ = job_;
+    for (const auto* model : models_) parts_.push_back(model->parts());
+    for (std::size_t i = 0; i < models_.size(); ++i) {
+      for (const auto& part : parts_[i]) wrappers_.push_back(&part);
+      if (parts_[i].empty()) wrappers_.push_back(models_[i]);
+    }
+  }
+  Views(const Views&) = delete;
+  Views& operator=(const Views&) = delete;
+
+  const std::vector<const Timeline*>& of(Scope scope) const {
+    return scope == Scope::kJob ? job_ : scope == Scope::kModel ? models_ : wrappers_;
+  }
+
+ private:
+  std::vector<const Timeline*> job_, models_, wrappers_;
+  std::vector<Timeline> sets_;
+  std::vector<std::vector<Timeline>> parts_;
+};
+
+// Of several: what any of them shows, and undecidable only if all are.
+Verdict ask_each(const Rule& rule, const std::vector<const Timeline*>& timelines) {
+  if (timelines.size() == 1) return ask(rule, *timelines.front());
   std::vector<Finding> findings;
   std::optional<Undecidable> undecidable;
   bool decided = false;
-  for (const auto& part : parts) {
-    Verdict verdict = ask(rule, part);
+  for (const auto* part : timelines) {
+    Verdict verdict = ask(rule, *part);
     if (auto* reason = std::get_if<Undecidable>(&verdict)) {
       undecidable = *reason;
       continue;
@@ -39,7 +65,7 @@ Verdict ask_each(const Rule& rule, const std::vector<Timeline>& parts) {
     decided = true;
     for (auto& finding : std::get<std::vector<Finding>>(verdict)) {
       // "All" of a part are not all of the run.
-      if (finding.parameters.empty()) finding.parameters = parameters_of(part, part.trainable());
+      if (finding.parameters.empty()) finding.parameters = parameters_of(*part, part->trainable());
       findings.push_back(std::move(finding));
     }
   }
@@ -52,11 +78,10 @@ Verdict ask_each(const Rule& rule, const std::vector<Timeline>& parts) {
 Diagnosis diagnose(const Timeline& timeline, int run) {
   Diagnosis diagnosis;
   std::vector<Finding> findings;
-  const auto parts = timeline.parts();
+  const Views views(timeline);
   for (const Rule& rule : all_rules()) {
     if (rule.check == nullptr) continue;  // baseline_rules.h
-    const bool apart = rule.scope == Scope::kWrapper && !parts.empty();
-    Verdict verdict = apart ? ask_each(rule, parts) : ask(rule, timeline);
+    Verdict verdict = ask_each(rule, views.of(rule.scope));
     if (const auto* undecidable = std::get_if<Undecidable>(&verdict)) {
       const bool alone = !timeline.whole() && timeline.ranks().size() < 2;
       diagnosis.not_checked.push_back({rule.code, alone ? kNeedsAll : undecidable->reason});

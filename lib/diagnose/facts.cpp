@@ -79,10 +79,13 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
   if (stage != Stage::kWeight && !gradients_comparable(timeline, step)) return ids;
   for (int id : timeline.trainable()) {
     if (stage != Stage::kWeight && is_left_alone(step, id)) continue;
-    const auto groups = step.groups(id, stage);
-    std::size_t seen = 0;
-    for (const auto& group : groups) seen += group.size();
-    if (groups.size() > 1 || (seen > 0 && seen < step.expected())) ids.push_back(id);
+    const auto differs = [&](const std::vector<int>& replicas) {
+      const auto groups = step.groups(id, stage, replicas);
+      std::size_t seen = 0;
+      for (const auto& group : groups) seen += group.size();
+      return groups.size() > 1 || (seen > 0 && seen < replicas.size());
+    };
+    if (std::any_of(timeline.replicas.begin(), timeline.replicas.end(), differs)) ids.push_back(id);
   }
   return ids;
 }

@@ -15,6 +15,11 @@ namespace {
 // Losing a peer comes after everything else, waiting in vain after a reason of one's own.
 int order_of(const Fall& fall) { return fall.kind == "peer-lost" ? 2 : of_its_own(fall) ? 0 : 1; }
 
+// Whom it printed to was ended before it: a launcher that nobody let write down its ranks' ends.
+bool lost_its_reader(const Timeline& timeline, const Event& error) {
+  return timeline.run.exits.empty() && error.text.find("BrokenPipeError") != std::string::npos;
+}
+
 }  // namespace
 
 bool of_its_own(const Fall& fall) {
@@ -24,6 +29,7 @@ bool of_its_own(const Fall& fall) {
 
 std::optional<Fall> fall_of(const Timeline& timeline, int rank) {
   if (const Event* error = timeline.error(rank)) {
+    if (lost_its_reader(timeline, *error)) return {};
     return Fall{rank,         error->time_ns, error->step,
                 error->phase, error->text,    error_kind(error->text)};
   }

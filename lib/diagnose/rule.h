@@ -20,8 +20,9 @@ struct Undecidable {
 // What a rule says: nothing to report (no findings), findings, or that it could not be decided.
 using Verdict = std::variant<std::vector<Finding>, Undecidable>;
 
-// What a rule looks at: the run as a whole, or each wrapper by itself where there are several.
-enum class Scope { kRun, kWrapper };
+// What a rule looks at: all ranks that run together; those that train one model; or each wrapper of
+// these by itself, where there are several.
+enum class Scope { kJob, kModel, kWrapper };
 
 // Of which ranks it must have the records: of some of them it says what holds for these; or it
 // would be wrong without all, because it compares with the mean, or says that something is needed
@@ -34,7 +35,7 @@ struct Rule {
   Severity severity;     // what it usually is; a finding may be milder
   const char* headline;  // what happened, in half a line
   Verdict (*check)(const Timeline& timeline);
-  Scope scope = Scope::kRun;
+  Scope scope = Scope::kModel;
   Needs needs = Needs::kSomeRanks;
 };
 

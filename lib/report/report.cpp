@@ -295,7 +295,8 @@ RunReport report_run(const Timeline& timeline, int index) {
   RunReport report;
   report.info = timeline.run;
   report.ranks = RankSet(timeline.ranks());
-  report.roots = roots_of(timeline);
+  // Of several models, roots of one could only be told from those of another.
+  if (timeline.replicas.size() == 1) report.roots = roots_of(timeline);
   report.tensors = timeline.tensors;
   report.notes = timeline.notes;
   if (auto note = note_on_absent_ranks(report)) report.notes.push_back(std::move(*note));

@@ -7,6 +7,7 @@
 #include "lib/error.h"
 #include "lib/record/writer.h"
 #include "lib/timeline/in_parallel.h"
+#include "lib/timeline/replica_sets.h"
 #include "lib/timeline/seen_steps.h"
 #include "lib/timeline/timeline.h"
 #include "lib/timeline/value_checks.h"
@@ -82,9 +83,11 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
   const bool all = files.size() == timeline.ranks().size();
   const KeptTensors kept{files, timeline.own_ids_};
   for (auto& step : timeline.steps) step.details = {seen, seen->add(step.ranks)};
+  tell_replica_sets_apart(timeline);
   for (auto& step : timeline.steps) compute_drift(timeline, step, all ? &kept : nullptr);
   const auto* first = timeline.step(1);
-  if (all && timeline.whole() && first != nullptr && first->complete())
+  if (all && timeline.whole() && timeline.replicas.size() == 1 && first != nullptr &&
+      first->complete())
     timeline.mean_check = check_mean(timeline, *first, kept);
   return timeline;
 }

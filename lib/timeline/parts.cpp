@@ -59,6 +59,7 @@ std::vector<Timeline> Timeline::parts() const {
       records.push_back(std::move(record));
     }
     parts.push_back(assemble(run, std::move(records)));
+    parts.back().whole_ = whole_;
     parts.back().wrapper = owner;
     if (!owner) parts.back().wrapper.reset();
     for (auto& step : parts.back().steps) {

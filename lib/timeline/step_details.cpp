@@ -2,6 +2,7 @@
 #include "lib/timeline/step_details.h"
 
 #include <algorithm>
+#include <set>
 
 #include "lib/timeline/seen_steps.h"
 
@@ -13,30 +14,41 @@ const StepDetails::Groups* StepDetails::groups(Slot slot) const {
   return found == groups_.end() ? nullptr : &*found;
 }
 
-bool StepDetails::same_everywhere(Slot slot) const {
-  const auto* all = groups(slot);
-  return all != nullptr && all->readers.size() == 1 &&
-         std::all_of(owner_.run_ids_.begin(), owner_.run_ids_.end(), [&](const auto& entry) {
-           return all->of_rank[owner_.index_of(entry.first)] == 1;
-         });
+std::uint32_t StepDetails::group_of(const Groups& groups, int rank) const {
+  const std::size_t index = owner_.index_of(rank);
+  return index < groups.of_rank.size() ? groups.of_rank[index] : 0;
 }
 
-bool StepDetails::different_everywhere(Slot slot) const {
+bool StepDetails::same_everywhere(Slot slot, const std::vector<int>& ranks) const {
   const auto* all = groups(slot);
-  return all != nullptr && all->readers.size() == owner_.run_ids_.size() && owner_.number_alike();
+  if (all == nullptr || ranks.empty()) return false;
+  const std::uint32_t first = group_of(*all, ranks.front());
+  return first != 0 && std::all_of(ranks.begin(), ranks.end(),
+                                   [&](int rank) { return group_of(*all, rank) == first; });
 }
 
-int StepDetails::like(int rank, Slot slot) const {
+bool StepDetails::different_everywhere(Slot slot, const std::vector<int>& ranks) const {
   const auto* all = groups(slot);
-  const auto group = all == nullptr ? 0 : all->of_rank[owner_.index_of(rank)];
-  return group == 0 ? rank : all->readers[group - 1];
+  if (all == nullptr || !owner_.number_alike()) return false;
+  std::set<std::uint32_t> seen;
+  for (int rank : ranks) seen.insert(group_of(*all, rank));
+  return seen.size() == ranks.size() && !seen.contains(0);
+}
+
+int StepDetails::like(int rank, Slot slot, const std::vector<int>& ranks) const {
+  const auto* all = groups(slot);
+  const auto group = all == nullptr ? 0 : group_of(*all, rank);
+  if (group == 0) return rank;
+  const int reader = all->readers[group - 1];
+  if (std::binary_search(ranks.begin(), ranks.end(), reader)) return reader;
+  return *std::find_if(ranks.begin(), ranks.end(),
+                       [&](int other) { return group_of(*all, other) == group; });
 }
 
 std::optional<StepDetails::Place> StepDetails::find(int rank, int tensor, Slot slot) const {
   const auto* all = groups(slot);
   if (all == nullptr) return {};
-  const std::size_t index = owner_.index_of(rank);
-  const std::uint32_t group = index < all->of_rank.size() ? all->of_rank[index] : 0;
+  const std::uint32_t group = group_of(*all, rank);
   if (group == 0) return {};
   if (all->rows.empty()) owner_.read(index_, slot);
   const Row& row = all->rows[group - 1];

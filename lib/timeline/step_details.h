@@ -25,12 +25,12 @@ class StepDetails {
 
   // Some rank has it.
   bool any(Slot slot) const { return groups(slot) != nullptr; }
-  // Every rank has it, and all saw the same, of the same tensors.
-  bool same_everywhere(Slot slot) const;
-  // Every rank has it, and no two saw the same, although they number their tensors alike.
-  bool different_everywhere(Slot slot) const;
-  // The lowest rank that saw the same; `rank` itself where it has nothing there.
-  int like(int rank, Slot slot) const;
+  // Every one of `ranks` has it, and all saw the same, of the same tensors.
+  bool same_everywhere(Slot slot, const std::vector<int>& ranks) const;
+  // Every one of them has it, and no two saw the same, although they number their tensors alike.
+  bool different_everywhere(Slot slot, const std::vector<int>& ranks) const;
+  // The first of them that saw the same; `rank` itself where it has nothing there.
+  int like(int rank, Slot slot, const std::vector<int>& ranks) const;
 
  private:
   friend class SeenSteps;
@@ -53,6 +53,7 @@ class StepDetails {
 
   StepDetails(SeenSteps& owner, std::size_t index) : owner_(owner), index_(index) {}
   const Groups* groups(Slot slot) const;
+  std::uint32_t group_of(const Groups& groups, int rank) const;  // from 1; 0: none
   std::optional<Place> find(int rank, int tensor, Slot slot) const;
 
   SeenSteps& owner_;

@@ -8,6 +8,7 @@
 
 #include "lib/error.h"
 #include "lib/timeline/private_steps.h"
+#include "lib/timeline/replica_sets.h"
 #include "lib/timeline/seen_steps.h"
 #include "lib/timeline/value_checks.h"
 
@@ -34,8 +35,9 @@ Timeline Timeline::merge(RunInfo run, const std::vector<RankRecord>& records) {
         by_rank[static_cast<std::size_t>(rank - timeline.first_rank())] = pack(*found);
     }
     step.details = {seen, seen->add(by_rank)};
-    compute_drift(timeline, step, nullptr);
   }
+  tell_replica_sets_apart(timeline);
+  for (auto& step : timeline.steps) compute_drift(timeline, step, nullptr);
   return timeline;
 }
 
@@ -70,6 +72,8 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
   }
   if (timeline.records_.empty()) throw Error("there is no record of any rank");
   timeline.ranks_ = std::make_shared<const std::vector<int>>(timeline.ranks_seen());
+  timeline.whole_ = static_cast<int>(timeline.ranks().size()) == timeline.run.world_size;
+  timeline.replicas = {timeline.ranks()};
 
   for (auto& [rank, record] : timeline.records_) timeline.adopt_tensors(rank, *record);
   for (auto& [rank, ids] : timeline.own_ids_) ids.resize(timeline.tensors.size(), -1);

@@ -51,6 +51,8 @@ class TimelineStep {
   std::optional<Sample> sample(int rank, int tensor, Stage stage) const;
   // Ranks in groups of equal bits; a rank that lacks the observation stands in none.
   std::vector<std::vector<int>> groups(int tensor, Stage stage) const;
+  std::vector<std::vector<int>> groups(int tensor, Stage stage,
+                                       const std::vector<int>& among) const;
   // Every rank saw the same tensors at that stage, with the same bits. Costs no look at a tensor.
   bool same_everywhere(Stage stage) const;
   // No two ranks saw the same there.
@@ -95,7 +97,7 @@ class Timeline {
   // The others ran elsewhere: "every rank" is every one of these.
   const std::vector<int>& ranks() const { return *ranks_; }
   int first_rank() const { return ranks_->front(); }
-  bool whole() const { return static_cast<int>(ranks_->size()) == run.world_size; }
+  bool whole() const { return whole_; }
 
   // Of all ranks, each name once; ids are positions here. Described as by the lowest rank that has
   // it.
@@ -104,6 +106,13 @@ class Timeline {
   std::vector<std::string>
       notes;  // what is missing: "rank 1 left no record", "rank 0 ended after step 3"
   std::optional<MeanCheck> mean_check;
+
+  // Ranks that train one model: all of them, unless the job trains several side by side (an
+  // ensemble, the stages of a pipeline), each with replicas of its own. Only weights of one set are
+  // to be the same.
+  std::vector<std::vector<int>> replicas;
+  // A timeline for each of them; empty if there is but one.
+  std::vector<Timeline> replica_sets() const;
 
   // The one wrapper that this is about: of a run that has only one, or of a part.
   std::optional<int> wrapper;
@@ -142,6 +151,7 @@ class Timeline {
   std::map<int, std::unique_ptr<RankRecord>> records_;
   std::map<int, std::vector<int>> own_ids_;  // by rank: a tensor's id in that rank's record, or -1
   std::map<int, std::vector<int>> run_ids_;  // the other way round; -1: it is not compared
+  bool whole_ = false;
 
   // All but what was seen of the tensors.
   static Timeline assemble(RunInfo run, std::vector<RankRecord> records);

@@ -49,11 +49,13 @@ std::optional<Usage> TimelineStep::usage(int rank, int tensor) const {
 }
 
 bool TimelineStep::same_everywhere(Stage stage) const {
-  return complete() && details != nullptr && details->same_everywhere({Seen::kDigests, stage});
+  return complete() && details != nullptr &&
+         details->same_everywhere({Seen::kDigests, stage}, *here);
 }
 
 bool TimelineStep::different_everywhere(Stage stage) const {
-  return complete() && details != nullptr && details->different_everywhere({Seen::kDigests, stage});
+  return complete() && details != nullptr &&
+         details->different_everywhere({Seen::kDigests, stage}, *here);
 }
 
 std::vector<int> TimelineStep::distinct_users() const {
@@ -65,16 +67,22 @@ std::vector<int> TimelineStep::distinct_users() const {
 }
 
 int TimelineStep::like(int rank, Slot slot) const {
-  return details == nullptr ? rank : details->like(rank, slot);
+  return details == nullptr ? rank : details->like(rank, slot, *here);
 }
 
 bool TimelineStep::used_alike() const {
-  return complete() && details != nullptr && details->same_everywhere({Seen::kUsages, Stage{}});
+  return complete() && details != nullptr &&
+         details->same_everywhere({Seen::kUsages, Stage{}}, *here);
 }
 
 std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage) const {
+  return groups(tensor, stage, *here);
+}
+
+std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage,
+                                                   const std::vector<int>& among) const {
   std::map<std::array<std::uint8_t, 16>, std::vector<int>> by_bits;
-  for (const int rank : *here) {
+  for (const int rank : among) {
     if (const auto seen = find(rank, tensor, stage)) by_bits[seen->bits].push_back(rank);
   }
   std::vector<std::vector<int>> groups;

@@ -40,42 +40,51 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTenso
     step.weight_drift = 0.0;
     return;
   }
-  std::map<int, Spread> spreads;  // of the tensors that differ
-  std::set<int> readers;          // ranks that stand for all: of each group of equal bits the first
+  // Of the tensors that differ, within each set of replicas.
+  std::map<std::pair<int, std::size_t>, Spread> spreads;
+  std::set<std::pair<int, std::size_t>> readers;  // ranks, with their set, that stand for all: of
+                                                  // each group of equal bits the first
   bool known = true;
   bool any = false;
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter") continue;
-    const auto groups = step.groups(tensor.id, Stage::kWeight);
-    std::size_t seen = 0;
-    for (const auto& group : groups) seen += group.size();
-    if (seen == 0) continue;  // no part of this step
-    any = true;
-    known = known && seen == step.expected();
-    if (seen != step.expected() || groups.size() == 1) continue;
-    spreads.emplace(tensor.id, Spread());
-    for (const auto& group : groups) readers.insert(group.front());
+    for (std::size_t set = 0; set < timeline.replicas.size(); ++set) {
+      const auto& among = timeline.replicas[set];
+      const auto groups = step.groups(tensor.id, Stage::kWeight, among);
+      std::size_t seen = 0;
+      for (const auto& group : groups) seen += group.size();
+      if (seen == 0) continue;  // no part of this step, or not of this model
+      any = true;
+      known = known && seen == among.size();
+      if (seen != among.size() || groups.size() == 1) continue;
+      spreads.emplace(std::pair(tensor.id, set), Spread());
+      for (const auto& group : groups) readers.emplace(group.front(), set);
+    }
   }
   if (kept == nullptr) {
     known = known && spreads.empty();
     spreads.clear();
   }
-  for (const int rank : readers) {
+  for (const auto& [rank, set] : readers) {
     if (spreads.empty()) break;
     const RankValues values(*kept, rank, step.recorded(rank));
     for (auto entry = spreads.begin(); entry != spreads.end();) {
-      auto& [id, spread] = *entry;
+      auto& [which, spread] = *entry;
+      if (which.second != set) {
+        ++entry;
+        continue;
+      }
       const auto replica =
-          values.of(timeline.tensors[static_cast<std::size_t>(id)], Stage::kWeight);
+          values.of(timeline.tensors[static_cast<std::size_t>(which.first)], Stage::kWeight);
       if (replica) spread.add(*replica);
       known = known && replica;
       entry = replica ? std::next(entry) : spreads.erase(entry);
     }
   }
   double largest = 0.0;
-  for (const auto& [tensor, spread] : spreads) {
+  for (const auto& [which, spread] : spreads) {
     const double difference = spread.largest();
-    step.drifting.push_back({tensor, difference});
+    step.drifting.push_back({which.first, difference});
     if (std::isnan(difference) || difference > largest) largest = difference;
     if (std::isnan(largest)) break;
   }

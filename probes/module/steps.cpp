@@ -73,6 +73,12 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
     TensorTable::Pairs pairs;
     for (const Entry* entry : state.entries) pairs.emplace_back(entry, entry->tensor);
     tensors_.observe(Stage::kWeightBefore, take::kSample, pairs);
+    std::erase_if(pairs, [&](const auto& pair) {
+      const auto& [entry, tensor] = pair;
+      return entry->seen_in != number_ - 1 || entry->seen_version == tensor._version();
+    });
+    // What something else than an optimizer wrote.
+    if (!pairs.empty()) tensors_.observe(Stage::kWeightBefore, take::kDigest, pairs);
   });
 }
 
@@ -285,7 +291,11 @@ void Session::look_after(OptimizerState& state, StepRecord& row) {
   if (unused_before_ && *unused_before_ != unused) graphs_to_look_at_ = 3;
   unused_before_ = unused;
   TensorTable::Pairs pairs;
-  for (const Entry* entry : entries) pairs.emplace_back(entry, entry->tensor);
+  for (Entry* entry : entries) {
+    pairs.emplace_back(entry, entry->tensor);
+    entry->seen_in = number_;
+    entry->seen_version = entry->tensor._version();
+  }
   tensors_.observe(Stage::kWeight, kSeen | take::kKeep, pairs);
   observe_buffers();
   last_examined_ = number_;

@@ -28,6 +28,8 @@ struct Entry {
   int arrivals = 0;
   int arrivals_at_step = 0;
   int last_backward = 0;
+  std::int64_t seen_in = 0;       // the step in which its weight was last looked at
+  std::int64_t seen_version = 0;  // which every write in place counts up
 
   int id() const { return info.id; }
   bool is_parameter() const { return info.kind == "parameter"; }

@@ -156,6 +156,18 @@ TEST(UnusedButUpdated, NamesWhatMovesWithoutAGradient) {
   EXPECT_EQ(finding->evidence["steps_moved"], 3);
 }
 
+// A loss multiplied by 0, so that DistributedDataParallel has nothing to wait for.
+TEST(UnusedButUpdated, NamesWhatMovesOnZeros) {
+  auto run = wrapped({});
+  for (int rank : {0, 1}) run.observe(rank, 1, Stage::kGradient, 0);
+  const auto finding = found("DDP208", run);
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+  EXPECT_EQ(finding->evidence["zero_gradients"], true);
+  for (int rank : {0, 1}) run.observe(rank, 1, Stage::kGradient, 5, 3);
+  EXPECT_FALSE(found("DDP208", run)) << "it gets gradients later";
+}
+
 TEST(UnusedButUpdated, StaysQuietWhereItStands) {
   auto run = unused_head();
   for (int rank : {0, 1}) run.observe(rank, 1, Stage::kWeight, 10, 0);

@@ -140,6 +140,18 @@ TEST(UpdateOutsideOptimizer, NamesTheStepBeforeWhichItHappened) {
   EXPECT_EQ(findings[0].evidence["parameters_changed"], 1);
 }
 
+// Samples see a few positions only: what was written in place is looked at as a whole.
+TEST(UpdateOutsideOptimizer, SeesAWriteBetweenTheSampledPositions) {
+  auto run = before_step(3, 2.0, 2.0);
+  run.observe(1, 1, Stage::kWeightBefore, 77, 3, 3);
+  const auto finding = found("DDP305", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->first_step, 3);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+  run.observe(0, 1, Stage::kWeightBefore, 77, 3, 3);
+  EXPECT_FALSE(found("DDP305", run)) << "every rank wrote the same";
+}
+
 TEST(UpdateOutsideOptimizer, StaysQuietWhereEveryRankChangesThemAlike) {
   EXPECT_THAT(diagnosed(before_step(3, 2.5, 2.5)), IsEmpty());  // clamping, an EMA swap
 }
@@ -231,6 +243,20 @@ TEST(OptimizerStale, NamesTheLiveParameters) {
   EXPECT_THAT(names_of(*finding), ElementsAre("body.weight"));
   EXPECT_EQ(finding->evidence["parameters_left_out"], 1);
   EXPECT_EQ(finding->evidence["parameters_held"], 1);
+}
+
+TEST(OptimizerStale, SeesATensorThatNoModelHoldsAnyMore) {
+  const auto run_of = [](const char* second) {
+    auto run = RunBuilder(2, {"head.weight", second, "body.weight"}, 3);
+    run.usage(0, [](int, Usage& usage) { usage.in_optimizer = false; });
+    run.unused(0, 1).unused(1, 1);
+    return run;
+  };
+  const auto finding = found("DDP307", run_of("parameter1"));
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+  EXPECT_EQ(finding->evidence["parameters_stale"], 1);
+  EXPECT_FALSE(found("DDP307", run_of("spare.weight"))) << "a part that is not used";
 }
 
 TEST(OptimizerStale, StaysQuietForAPartThatIsNotTrained) {

@@ -308,6 +308,24 @@ TEST(GradientScale, PointsAtAHandWrittenSumOrASecondDivision) {
   }
 }
 
+TEST(GradientScale, IsTheSizeOfAGroupWhereOnlyThatWasDividedBy) {
+  for (double k : {2.0, 0.5}) {
+    auto run = by_hand(4);
+    for (const char* group : {"0,1", "0,2"}) {
+      auto call = all_reduce("", 16);
+      call.group = group;
+      run.call(call);
+    }
+    for (int rank = 0; rank < 4; ++rank) {
+      run.sample(rank, 0, Stage::kLocalGradient, ramp(1.0 + rank));
+      run.sample(rank, 0, Stage::kGradient, ramp(2.5 * k));
+    }
+    const auto finding = found("DDP107", run);
+    ASSERT_TRUE(finding) << k;
+    EXPECT_DOUBLE_EQ(finding->evidence["factor"], k);
+  }
+}
+
 TEST(GradientScale, StaysQuietForTheMean) {
   EXPECT_THAT(diagnosed(reduced(1.0)), IsEmpty());
   EXPECT_THAT(diagnosed(reduced(1.002)), IsEmpty()) << "compression to half precision";

@@ -235,6 +235,7 @@ TEST(RankDependentGraph, IsSeenInAStepThatOnlyOneSideCompleted) {
   const auto findings = diagnose(run.build()).findings;
   ASSERT_THAT(codes(findings), ElementsAre("DDP202"));
   EXPECT_EQ(findings[0].first_step, 2);
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
   EXPECT_THAT(names(findings[0]), ElementsAre("orphan.weight"));
   EXPECT_THAT(codes(findings[0].consequences), ElementsAre("DDP504"));
 }

@@ -100,14 +100,14 @@ TEST_F(SeenStepsTest, TellsFromTheRootsAloneWhoSawTheSame) {
   SeenSteps two(ids_, 0, 2, kTensors, {});  // no file: nothing can be read
   std::vector<const StepRecord*> by_rank = {&records_[0].steps[48], &records_[1].steps[48]};
   const auto* before = two.add(by_rank);
-  EXPECT_TRUE(before->same_everywhere({Seen::kDigests, Stage::kWeight}));
-  EXPECT_TRUE(before->same_everywhere({Seen::kUsages, Stage{}}));
-  EXPECT_FALSE(before->same_everywhere({Seen::kDigests, Stage::kLocalGradient}));
+  EXPECT_TRUE(before->same_everywhere({Seen::kDigests, Stage::kWeight}, {0, 1}));
+  EXPECT_TRUE(before->same_everywhere({Seen::kUsages, Stage{}}, {0, 1}));
+  EXPECT_FALSE(before->same_everywhere({Seen::kDigests, Stage::kLocalGradient}, {0, 1}));
   EXPECT_FALSE(before->any({Seen::kDigests, Stage::kGradient}));
   by_rank = {&records_[0].steps[49], &records_[1].steps[49]};
-  EXPECT_FALSE(two.add(by_rank)->same_everywhere({Seen::kDigests, Stage::kWeight}));
+  EXPECT_FALSE(two.add(by_rank)->same_everywhere({Seen::kDigests, Stage::kWeight}, {0, 1}));
   by_rank = {&records_[0].steps[48], nullptr};
-  EXPECT_FALSE(two.add(by_rank)->same_everywhere({Seen::kDigests, Stage::kWeight}));
+  EXPECT_FALSE(two.add(by_rank)->same_everywhere({Seen::kDigests, Stage::kWeight}, {0, 1}));
   EXPECT_EQ(two.add(std::vector<const StepRecord*>(2)), nullptr);
 }
 

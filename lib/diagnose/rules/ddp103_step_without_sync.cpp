@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 #include "lib/timeline/trace.h"
@@ -25,6 +26,7 @@ Verdict check_step_without_sync(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
   Finding finding = finding_of(kStepWithoutSync);
   std::size_t without = 0;
   for (const auto* step : steps) {

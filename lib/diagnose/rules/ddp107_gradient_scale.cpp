@@ -105,11 +105,24 @@ bool divided_by_micro_batches(const TimelineStep& step, double k) {
   return backwards > 1 && std::abs(k * backwards - 1.0) <= kScaleTolerance;
 }
 
-// Clipping after a hand-written synchronization scales as well, by another factor in every step.
-bool is_plain(double k, int world_size) {
-  const double w = world_size;
-  return std::abs(k - w) < kScaleTolerance * w || std::abs(k - 1.0 / w) < kScaleTolerance / w ||
-         std::abs(k - w * w) < kScaleTolerance * w * w;
+bool near(double k, double factor) {
+  return std::abs(k - factor) < kScaleTolerance * std::abs(factor);
+}
+
+// Divided too often or too rarely by a number of ranks: of all of them, or of a group in which some
+// synchronized. Clipping after a hand-written synchronization scales as well, by another factor in
+// every step.
+bool is_plain(double k, const TimelineStep& step) {
+  const auto world = static_cast<double>(step.expected());
+  if (near(k, world) || near(k, 1.0 / world) || near(k, world * world)) return true;
+  const auto calls = calls_before_step(step, step.first_rank());
+  return std::any_of(calls.begin(), calls.end(), [&](const Collective* call) {
+    if (call->group.empty()) return false;
+    const auto members =
+        static_cast<double>(std::count(call->group.begin(), call->group.end(), ',') + 1);
+    return near(k, members) || near(k, 1.0 / members) || near(k, world / members) ||
+           near(k, members / world);
+  });
 }
 
 Verdict check_with(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
@@ -120,7 +133,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
     if (by_hand && !synchronizes_by_hand(timeline, *step)) continue;
     const auto k = factor_of(timeline, *step, by_hand);
     if (!k) continue;
-    if (by_hand && !is_plain(*k, timeline.run.world_size)) return std::vector<Finding>{};
+    if (by_hand && !is_plain(*k, *step)) return std::vector<Finding>{};
     if (std::abs(*k - 1.0) <= 2 * kScaleTolerance || divided_before(timeline, *step, *k) ||
         divided_by_micro_batches(*step, *k))
       return std::vector<Finding>{};
@@ -141,7 +154,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
       "Synchronized gradients are {:.4g} times the mean of the local ones on all parameters, in "
       "all "
       "{} that could be compared ({} ranks).",
-      factors.front(), count_of(factors.size(), "step"), timeline.run.world_size);
+      factors.front(), count_of(factors.size(), "step"), all_ranks(timeline).size());
   if (by_hand) {
     // No strategy takes a program's own collectives away, and averaging sums again leaves sums.
     finding.prescription = {

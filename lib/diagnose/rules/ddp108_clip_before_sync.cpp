@@ -134,7 +134,7 @@ const Rule kClipBeforeSync = {"DDP108",
                               "gradients were scaled by a rank-local factor before they were "
                               "synchronized",
                               check_clip_before_sync,
-                              Scope::kRun,
+                              Scope::kModel,
                               Needs::kAllRanks};
 
 }  // namespace ddp_doctor

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/facts.h"
@@ -120,6 +122,56 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
   return {};
 }
 
+// Parameters whose gradient on `rank` is, bit for bit, that of another one of the same shape on the
+// first rank.
+std::set<int> exchanged(const TimelineStep& step, const std::vector<int>& ids, int rank) {
+  std::map<std::array<std::uint8_t, 16>, int> on_first;
+  for (int id : ids) {
+    if (const auto seen = step.find(step.first_rank(), id, Stage::kGradient);
+        seen && seen->max_abs > 0.0)
+      on_first.emplace(seen->bits, id);
+  }
+  std::set<int> found;
+  for (int id : ids) {
+    const auto seen = step.find(rank, id, Stage::kGradient);
+    if (!seen || seen->numel < 2) continue;
+    const auto other = on_first.find(seen->bits);
+    if (other != on_first.end() && other->second != id) found.insert(id);
+  }
+  return found;
+}
+
+// One flat buffer for all gradients, filled in an order that is not the same on every rank: each
+// steps on the other parameters' means.
+std::optional<Finding> in_another_order(const Timeline& timeline) {
+  for (const auto* step : complete_steps(timeline)) {
+    if (step->first()->collectives == 0) continue;
+    const auto ids = differing(timeline, *step, Stage::kGradient);
+    if (ids.size() < 2) continue;
+    std::set<int> parameters;
+    for (int rank : all_ranks(timeline)) parameters.merge(exchanged(*step, ids, rank));
+    if (parameters.size() < 2) continue;
+    Finding finding = finding_of(kRankDependentManualSync);
+    finding.first_step = step->number;
+    finding.ranks = all_ranks(timeline);
+    finding.parameters = parameters_of(timeline, parameters);
+    finding.evidence["exchanged"] = parameters.size();
+    if (const auto* call = first_gradient_call(*step))
+      finding.where = Where{call->file, call->line};
+    finding.message = fmt::format(
+        "Ranks put their gradients into one buffer in different orders: in step {} the gradient "
+        "that one rank steps on for one of {} is, bit for bit, what another rank has for another "
+        "of them.",
+        step->number, list_of(finding.parameters));
+    finding.prescription = {
+        "Fill and empty the buffer in an order that is the same on every rank, such as that of "
+        "model.parameters(); the order in which gradients arrive is not.",
+        ""};
+    return finding;
+  }
+  return {};
+}
+
 Verdict check_rank_dependent_manual_sync(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
@@ -128,7 +180,10 @@ Verdict check_rank_dependent_manual_sync(const Timeline& timeline) {
   if (auto finding = in_a_complete_step(timeline);
       finding && (!hangs || *finding->first_step < divergence->step))
     return std::vector{*finding};
-  if (!hangs) return std::vector<Finding>{};
+  if (!hangs) {
+    if (auto finding = in_another_order(timeline)) return std::vector{*finding};
+    return std::vector<Finding>{};
+  }
 
   Finding finding = finding_of(kRankDependentManualSync, timeline, *divergence);
   for (int id : timeline.trainable()) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -43,6 +44,7 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
     return std::vector<Finding>{};  // two subgroups of two ranks at least
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
   const TimelineStep* first = nullptr;
   std::size_t affected = 0;
   for (const auto* step : steps) {

@@ -101,13 +101,11 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
   Finding finding = finding_of(kRankDependentGraph);
   finding.where = where(timeline, "forward");
   finding.first_step = dependence.first_step;
-  finding.ranks = all_ranks(timeline);
   finding.parameters = parameters_of(timeline, dependence.parameters);
   finding.evidence["steps_dependent"] = dependence.steps;
   finding.evidence["steps_seen"] = steps.size();
-  std::vector<int> without;
   for (const auto& [rank, ids] : dependence.unused_by_rank) {
-    if (!ids.empty()) without.push_back(rank);
+    if (!ids.empty()) finding.ranks.push_back(rank);
     auto& names = finding.evidence["unused_by_rank"][std::to_string(rank)];
     names = nlohmann::ordered_json::array();
     for (int id : ids) names.push_back(parameter_of(timeline, id).name);
@@ -116,7 +114,7 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
       "{} got a gradient on some ranks and not on others in the same step (first in step {}, not "
       "on "
       "{}): the path through the model depends on the rank or on its data.",
-      list_of(finding.parameters), *finding.first_step, ranks_of(without));
+      list_of(finding.parameters), *finding.first_step, ranks_of(finding.ranks));
   finding.prescription = {
       "Let every rank take the same path, or wrap with find_unused_parameters=True: the ranks "
       "without a "

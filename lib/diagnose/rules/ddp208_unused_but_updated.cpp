@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP208: parameters without a gradient that move all the same: momentum, weight decay on zeros.
+// DDP208: parameters without a gradient, or with one of nothing but zeros, that move all the same:
+// momentum, weight decay.
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -17,10 +20,26 @@ bool still_in_step(const TimelineStep& step, int tensor) {
   return before && after && before->values == after->values;
 }
 
+// Their gradient, which they have in every step, is zero in all of them (`0.0 * output.sum()`).
+std::set<int> idle(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
+  std::set<int> ids;
+  for (int id : timeline.trainable()) ids.insert(id);
+  for (const auto* step : steps) {
+    if (ids.empty()) break;
+    std::erase_if(ids, [&](int id) {
+      const auto gradient = step->find(step->first_rank(), id, Stage::kGradient);
+      return !gradient || gradient->numel == 0 || gradient->max_abs > 0.0 ||
+             gradient->nonfinite > 0;
+    });
+  }
+  return ids;
+}
+
 Verdict check_unused_but_updated(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
   Finding finding = finding_of(kUnusedButUpdated);
+  const std::set<int> zeros = idle(timeline, steps);
   std::set<int> moved;
   std::size_t times = 0;
   for (std::size_t i = 1; i < steps.size(); ++i) {
@@ -28,11 +47,14 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
     const auto& now = *steps[i];
     if (now.number != before.number + 1) continue;
     bool here = false;
-    for (int id : unused_on_every_rank(timeline, now)) {
+    std::set<int> without = unused_on_every_rank(timeline, now);
+    without.insert(zeros.begin(), zeros.end());
+    for (int id : without) {
       const auto usage = now.usage(now.first_rank(), id);
       const auto was = before.find(before.first_rank(), id, Stage::kWeight);
       const auto is = now.find(now.first_rank(), id, Stage::kWeight);
-      if (!usage->in_optimizer || !was || !is || was->bits == is->bits || still_in_step(now, id))
+      if (!usage || !usage->in_optimizer || !was || !is || was->bits == is->bits ||
+          still_in_step(now, id))
         continue;
       moved.insert(id);
       here = true;
@@ -46,15 +68,27 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
   finding.parameters = parameters_of(timeline, moved);
   finding.evidence["steps_moved"] = times;
   finding.evidence["steps_seen"] = steps.size();
-  finding.message = fmt::format(
-      "{} got no gradient in {}, yet the optimizer moved them: momentum or weight decay works on "
-      "gradients that are zero instead of None.",
-      list_of(finding.parameters), count_of(times, "step"));
-  finding.prescription = {
-      "Use optimizer.zero_grad(set_to_none=True), so that unused parameters are left alone, or "
-      "freeze "
-      "them.",
-      ""};
+  finding.evidence["zero_gradients"] =
+      std::any_of(moved.begin(), moved.end(), [&](int id) { return zeros.contains(id); });
+  if (finding.evidence["zero_gradients"].get<bool>()) {
+    finding.message = fmt::format(
+        "{} got no gradient but zeros in {}, yet the optimizer moved them: weight decay and "
+        "momentum work on a gradient of zeros as on any other.",
+        list_of(finding.parameters), count_of(times, "step"));
+    finding.prescription = {
+        "Freeze them before wrapping (requires_grad_(False)), or keep them out of the optimizer: "
+        "a loss multiplied by 0 contents DistributedDataParallel, not weight decay.",
+        ""};
+  } else {
+    finding.message = fmt::format(
+        "{} got no gradient in {}, yet the optimizer moved them: momentum or weight decay works on "
+        "gradients that are zero instead of None.",
+        list_of(finding.parameters), count_of(times, "step"));
+    finding.prescription = {
+        "Use optimizer.zero_grad(set_to_none=True), so that unused parameters are left alone, or "
+        "freeze them.",
+        ""};
+  }
   return std::vector{finding};
 }
 
@@ -65,7 +99,7 @@ const Rule kUnusedButUpdated = {"DDP208",
                                 Severity::kAdvice,
                                 "a parameter without a gradient still moves",
                                 check_unused_but_updated,
-                                Scope::kRun,
+                                Scope::kModel,
                                 Needs::kAllRanks};
 
 }  // namespace ddp_doctor

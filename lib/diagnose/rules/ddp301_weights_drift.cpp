@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -14,6 +15,7 @@ Verdict check_weights_drift(const Timeline& timeline) {
     return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
+  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
 
   Finding finding = finding_of(kWeightsDrift);
   finding.where = where(timeline, "step");

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <set>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -18,7 +20,22 @@ bool equal_after(const TimelineStep& step, int id) {
   return groups.size() == 1 && groups.front().size() == step.expected();
 }
 
-bool different_before(const Timeline& timeline, const TimelineStep& step, int id) {
+// What a rank had before the update: looked at again where something had written there since the
+// last step, and otherwise what it had after that.
+std::optional<TensorDigest> before(const TimelineStep& last, const TimelineStep& step, int rank,
+                                   int id) {
+  const auto seen = step.find(rank, id, Stage::kWeightBefore);
+  return seen ? seen : last.find(rank, id, Stage::kWeight);
+}
+
+bool different_before(const Timeline& timeline, const TimelineStep& last, const TimelineStep& step,
+                      int id) {
+  std::set<std::array<std::uint8_t, 16>> bits;
+  for (int rank : all_ranks(timeline)) {
+    if (const auto seen = before(last, step, rank, id)) bits.insert(seen->bits);
+  }
+  if (bits.size() > 1) return true;
+  // Not every write leaves a trace of itself (`p.data`): the values at a few positions.
   std::optional<Sample> first;
   for (int rank : all_ranks(timeline)) {
     const auto seen = step.sample(rank, id, Stage::kWeightBefore);
@@ -47,7 +64,8 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     // Between steps that are not neighbours an optimizer has stepped unseen.
     if (steps[i]->number != steps[i - 1]->number + 1) continue;
     for (int id : timeline.trainable()) {
-      if (equal_after(*steps[i - 1], id) && different_before(timeline, *steps[i], id))
+      if (equal_after(*steps[i - 1], id) &&
+          different_before(timeline, *steps[i - 1], *steps[i], id))
         changed.insert(id);
     }
     if (!changed.empty()) finding.first_step = steps[i]->number;

@@ -12,27 +12,40 @@
 namespace ddp_doctor {
 namespace {
 
+// No module that lives holds it: the probes name such a tensor by its position in the optimizer.
+bool is_nobodys(const TensorInfo& tensor) {
+  constexpr std::string_view kPrefix = "parameter";
+  const std::string_view name = tensor.name;
+  return !tensor.wrapper && name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
+         name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
+}
+
 Verdict check_optimizer_stale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   std::set<int> left_out;  // used, and in no optimizer
-  std::set<int> held;
-  bool held_used = false;
+  std::set<int> held, used;
   for (const auto* step : steps) {
     for (int id : timeline.trainable()) {
       const auto usage = step->usage(step->first_rank(), id);
       if (!usage) continue;
       if (usage->in_optimizer) {
         held.insert(id);
-        held_used = held_used || usage->used;
+        if (usage->used) used.insert(id);
       } else if (usage->used) {
         left_out.insert(id);
       }
     }
   }
   // Parameters that are trained on purpose by nobody are common; an optimizer that trains nothing
-  // is not.
-  if (left_out.empty() || held_used) return std::vector<Finding>{};
+  // is not, nor one that holds what is in no model any more.
+  std::set<int> stale;
+  for (const int id : held) {
+    if (!used.contains(id) &&
+        (used.empty() || is_nobodys(timeline.tensors[static_cast<std::size_t>(id)])))
+      stale.insert(id);
+  }
+  if (left_out.empty() || stale.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kOptimizerStale);
   finding.where = where(timeline, "step");
   finding.ranks = all_ranks(timeline);
@@ -40,12 +53,16 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();
   finding.evidence["parameters_held"] = held.size();
+  finding.evidence["parameters_stale"] = stale.size();
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "The optimizer does not hold the live parameters: gradients arrive at {}, and none at what "
-      "it "
-      "holds. No weight of the model moves in {}.",
-      list_of(finding.parameters), count_of(steps.size(), "step"));
+      "The optimizer does not hold the live parameters: gradients arrive at {}, and none at {}. {} "
+      "in {}.",
+      list_of(finding.parameters),
+      used.empty() ? "what it holds"
+                   : count_of(stale.size(), "tensor") + " that it holds and no module does",
+      used.empty() ? "No weight of the model moves" : "The former never move",
+      count_of(steps.size(), "step"));
   finding.prescription = {
       "Make the optimizer after the model is complete, moved and wrapped, from model.parameters() "
       "of "

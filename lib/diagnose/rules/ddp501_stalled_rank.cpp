@@ -173,7 +173,8 @@ Verdict check_stalled_rank(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStalledRank = {"DDP501", "stalled-rank", Severity::kError,
-                           "a rank makes no progress while others wait for it", check_stalled_rank};
+const Rule kStalledRank = {"DDP501",           "stalled-rank",
+                           Severity::kError,   "a rank makes no progress while others wait for it",
+                           check_stalled_rank, Scope::kJob};
 
 }  // namespace ddp_doctor

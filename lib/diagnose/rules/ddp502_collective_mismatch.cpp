@@ -35,7 +35,11 @@ Verdict check_collective_mismatch(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kCollectiveMismatch = {"DDP502", "collective-mismatch", Severity::kError,
-                                  "ranks are in different collectives", check_collective_mismatch};
+const Rule kCollectiveMismatch = {"DDP502",
+                                  "collective-mismatch",
+                                  Severity::kError,
+                                  "ranks are in different collectives",
+                                  check_collective_mismatch,
+                                  Scope::kJob};
 
 }  // namespace ddp_doctor

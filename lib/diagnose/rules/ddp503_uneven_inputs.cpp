@@ -49,7 +49,11 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUnevenInputs = {"DDP503", "uneven-inputs", Severity::kError,
-                            "a rank ran out of data while others still train", check_uneven_inputs};
+const Rule kUnevenInputs = {"DDP503",
+                            "uneven-inputs",
+                            Severity::kError,
+                            "a rank ran out of data while others still train",
+                            check_uneven_inputs,
+                            Scope::kJob};
 
 }  // namespace ddp_doctor

@@ -86,7 +86,8 @@ Verdict check_rank_crashed(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kRankCrashed = {"DDP504", "rank-crashed", Severity::kError,
-                           "a rank ended with an exception or a signal", check_rank_crashed};
+const Rule kRankCrashed = {"DDP504",           "rank-crashed",
+                           Severity::kError,   "a rank ended with an exception or a signal",
+                           check_rank_crashed, Scope::kJob};
 
 }  // namespace ddp_doctor

@@ -38,8 +38,11 @@ Verdict check_rank_local_collective(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kRankLocalCollective = {"DDP505", "rank-local-collective", Severity::kError,
+const Rule kRankLocalCollective = {"DDP505",
+                                   "rank-local-collective",
+                                   Severity::kError,
                                    "one rank alone entered a collective",
-                                   check_rank_local_collective};
+                                   check_rank_local_collective,
+                                   Scope::kJob};
 
 }  // namespace ddp_doctor

@@ -14,6 +14,7 @@ _LIBRARIES = tuple({
     if path
 })
 _PACKAGE_FOLDERS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_AVERAGERS = os.path.join("torch", "distributed", "algorithms", "model_averaging", "")  # what they issue, the program wanted
 _USER, _LIBRARY, _TORCH, _NOBODY = range(4)
 _kinds = {}  # by file name as code objects have it
 
@@ -32,8 +33,8 @@ def _judge(file):
     for folder in _PACKAGE_FOLDERS:
         at = real.rfind(folder)
         if at >= 0:
-            package = real[at + len(folder):].split(os.sep)[0]
-            return _TORCH if package == "torch" else _LIBRARY
+            within = real[at + len(folder):]
+            return _TORCH if within.startswith("torch" + os.sep) and not within.startswith(_AVERAGERS) else _LIBRARY
     if real.startswith(_LIBRARIES):
         return _NOBODY
     return _LIBRARY if real.startswith(_installed()) else _USER

@@ -87,6 +87,9 @@ class Steps:
         if session.recording:
             pairs = [(e, e.ref()) for e in known.entries if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
+            written = [(e, p) for e, p in pairs if e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]
+            if written:  # by something else than an optimizer
+                session.tensors.observe(native.WEIGHT_BEFORE, native.DIGEST, written)
 
     def _follow(self, known, optimizer):
         """The parameters and hyper-parameters that it holds now."""
@@ -143,6 +146,8 @@ class Steps:
         self.depth = max(0, self.depth - 1)
         if self.depth == 0:
             self.step_ends(optimizer, False)
+        else:
+            self.session.backwards.fresh = False  # an optimizer within another one has taken the gradients
 
     @passive
     def step_ends(self, optimizer, skipped):
@@ -198,6 +203,8 @@ class Steps:
         pairs = [(e, e.ref()) for e in covered if e.ref() is not None]
         session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, pairs)
         session.tensors.observe_buffers()
+        for entry, parameter in pairs:
+            entry.seen = session.number, _version(parameter)
         self.last_examined = session.number
         if session.number == session.wanted:
             self._leave_values(covered)
@@ -296,6 +303,11 @@ def _state_of(optimizer):
                 memory = (ctypes.c_char * (value.numel() * value.element_size())).from_address(value.data_ptr())
                 checksum = zlib.crc32(memory, checksum)
     return [len(optimizer.state), checksum]
+
+
+def _version(parameter):
+    """Every write in place counts it up, but those through `.data`."""
+    return None if parameter.is_inference() else parameter._version
 
 
 def _plain(value):

@@ -19,7 +19,7 @@ class Entry:
 
     __slots__ = (
         "id", "name", "kind", "dtype", "dtype_name", "sizes", "numel", "trainable", "wrapper", "index", "module", "attribute",
-        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since",
+        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since", "seen",
     )
 
     def tensor(self):
@@ -153,6 +153,7 @@ class Tensors:
         self.by_place[label, name] = entry
         entry.arrivals = entry.arrivals_at_step = entry.last_backward = 0
         entry.since = self.session.history.counts.backwards
+        entry.seen = 0, None  # in which step its weight was last looked at, and the version that it had
         self.entries.append(entry)
         self.undescribed.append(entry)
         self._bind(entry, tensor)

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Programs whose ranks differ on purpose, and gradients that went to each other's parameters.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/diagnose/averaging.h"
+#include "lib/report/report.h"
+#include "tests/unit/run_builder.h"
+
+namespace ddp_doctor {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// ---- local SGD
+
+// Two ranks that train apart, and average their weights in every third of nine steps.
+RunBuilder local_sgd(const Collective& averaging) {
+  RunBuilder run(2, {"body.weight", "head.weight"}, 9);
+  for (int step = 1; step <= 9; ++step) {
+    for (int tensor : {0, 1}) {
+      run.observe(1, tensor, Stage::kGradient, 100 + step, step, step);
+      if (step % 3 != 0) run.observe(1, tensor, Stage::kWeight, 120 + step, step, step);
+    }
+    for (int rank : {0, 1}) {
+      if (step % 3 == 0) run.step(rank, step).calls.push_back(averaging);
+    }
+  }
+  return run;
+}
+
+Collective average(std::int64_t numel) {
+  return {"all_reduce", "sum", "float32", numel, "", "outside", "", "train.py", 40, 1};
+}
+
+TEST(LocalSgd, IsNotTakenForReplicasThatDrift) {
+  auto run = local_sgd(average(2));
+  EXPECT_TRUE(averages_weights(run.build()));
+  const auto diagnosis = diagnose(local_sgd(average(2)).build());
+  EXPECT_THAT(codes_of(diagnosis.findings), IsEmpty());
+  const auto said = std::find_if(diagnosis.not_checked.begin(), diagnosis.not_checked.end(),
+                                 [](const auto& rule) { return rule.rule == "DDP301"; });
+  ASSERT_NE(said, diagnosis.not_checked.end());
+  EXPECT_THAT(said->reason, HasSubstr("local SGD"));
+}
+
+TEST(LocalSgd, MayAverageAfterTheStepHasEnded) {
+  auto run = local_sgd(average(2));
+  for (int step = 1; step <= 9; ++step) {
+    for (int tensor : {0, 1}) {
+      run.observe(1, tensor, Stage::kWeight, 120 + step, step, step);  // never equal after a step
+      for (int rank : {0, 1})
+        run.sample(rank, tensor, Stage::kWeightBefore, {step % 3 == 0 ? 1.0 : 1.0 + rank}, step,
+                   step);
+    }
+  }
+  EXPECT_TRUE(averages_weights(run.build()));
+}
+
+// A reload of a checkpoint brings weights together, too, and throws away what a rank has learned.
+TEST(LocalSgd, IsNotWhatOnlyLooksLikeIt) {
+  auto loads = average(2);
+  loads.op = "broadcast";
+  auto metric = average(1);
+  auto gradients = average(2);
+  gradients.moment = "before-step";
+  for (const auto& call : {loads, metric, gradients})
+    EXPECT_THAT(diagnosed(local_sgd(call)), Contains("DDP102")) << call.op << call.numel;
+}
+
+// ---- several models
+
+// Ranks 0 and 1 train one, 2 and 3 another one.
+RunBuilder ensemble(bool begin_apart) {
+  RunBuilder run(4, {"body.weight", "head.weight"}, 3);
+  run.wrapper({{"find_unused_parameters", "0"}});
+  for (int rank = 0; rank < 4; ++rank) {
+    run.fact(rank, 0, "wrapper 0", "ranks", rank < 2 ? "[0, 1]" : "[2, 3]");
+    run.fact(rank, 1, "optimizer 0", "groups", rank < 2 ? R"([{"lr":0.1}])" : R"([{"lr":0.2}])");
+    if (rank < 2) continue;
+    for (int tensor : {0, 1}) {
+      run.observe(rank, tensor, Stage::kGradient, 150);
+      run.observe(rank, tensor, Stage::kWeight, 160, begin_apart ? 0 : 1);
+    }
+  }
+  return run;
+}
+
+TEST(ReplicaSets, AreComparedWithinThemselves) {
+  const Timeline timeline = ensemble(true).build();
+  EXPECT_THAT(timeline.replicas, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(timeline.notes, Contains(HasSubstr("{0, 1}, {2, 3}")));
+  EXPECT_THAT(codes_of(diagnose(timeline).findings), IsEmpty());
+  for (const auto& step : timeline.steps) EXPECT_EQ(step.weight_drift, 0.0) << step.number;
+  EXPECT_EQ(make_report({report_run(timeline, 0)}).health(), Health::kHealthy);
+}
+
+TEST(ReplicaSets, AreDiagnosedEach) {
+  auto run = ensemble(true);
+  run.differ(3, 1, Stage::kGradient, 2).differ(3, 1, Stage::kWeight, 2);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(findings, Not(IsEmpty()));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(2, 3));
+  EXPECT_THAT(names_of(findings[0]), ElementsAre("head.weight"));
+  EXPECT_EQ(findings[0].first_step, 2);
+}
+
+TEST(ReplicaSets, MayHaveParametersOfTheirOwn) {
+  auto run = ensemble(true);
+  for (int rank : {0, 1}) {
+    run.record(rank).tensors.pop_back();
+    for (auto& step : run.record(rank).steps) {
+      std::erase_if(step.observations, [](const auto& seen) { return seen.tensor == 1; });
+      std::erase_if(step.usages, [](const auto& usage) { return usage.tensor == 1; });
+    }
+  }
+  const Timeline timeline = run.build();
+  ASSERT_EQ(timeline.replica_sets().size(), 2U);
+  EXPECT_THAT(timeline.replica_sets()[0].trainable(), ElementsAre(0));
+  EXPECT_THAT(codes_of(diagnose(timeline).findings), IsEmpty());
+}
+
+TEST(ReplicaSets, AreOneWhereGroupsBeginAlike) {
+  const Timeline timeline = ensemble(false).build();
+  EXPECT_EQ(timeline.replicas.size(), 1U);
+  EXPECT_THAT(codes_of(diagnose(timeline).findings), Contains("DDP112"));
+}
+
+// ---- DDP111: one buffer, filled in different orders
+
+TEST(RankDependentManualSync, SeesGradientsThatWentToAnotherParameter) {
+  RunBuilder run(2, {"head.weight", "user.weight", "item.weight"}, 3);
+  run.tensors([](int, TensorInfo& tensor) { tensor.sizes = {2}, tensor.numel = 2; });
+  run.call({"all_reduce", "sum", "float32", 6, "", "before-step", "", "train.py", 31, 1});
+  const auto set = [&](int rank, int user, int item) {
+    run.observe(rank, 1, Stage::kGradient, user).observe(rank, 2, Stage::kGradient, item);
+    for (auto& step : run.record(rank).steps) {
+      for (auto& seen : step.observations) seen.digest.numel = 2;
+    }
+  };
+  set(0, 91, 92);
+  set(1, 92, 91);
+  const auto finding = found("DDP111", run);
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(names_of(*finding), ElementsAre("user.weight", "item.weight"));
+  EXPECT_EQ(finding->first_step, 1);
+  EXPECT_EQ(finding->where->line, 31);
+  set(1, 93, 94);
+  EXPECT_FALSE(found("DDP111", run)) << "they only differ";
+}
+
+}  // namespace
+}  // namespace ddp_doctor
