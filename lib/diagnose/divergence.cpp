@@ -68,6 +68,12 @@ std::optional<Divergence> parting_in(const Logs& logs, const std::string& group,
   return {};
 }
 
+std::int64_t begin_of(const Divergence& divergence) {
+  std::int64_t begin_ns = divergence.at.begin()->second->begin_ns;
+  for (const auto& [rank, call] : divergence.at) begin_ns = std::min(begin_ns, call->begin_ns);
+  return begin_ns;
+}
+
 std::optional<Divergence> first_parting(const Timeline& timeline, const Logs& logs) {
   std::set<std::string> groups;
   for (const auto& [rank, log] : logs) {
@@ -76,17 +82,45 @@ std::optional<Divergence> first_parting(const Timeline& timeline, const Logs& lo
     }
   }
   std::optional<Divergence> first;
-  std::int64_t first_ns = 0;
   for (const auto& group : groups) {
     auto found = parting_in(logs, group, members_of(timeline, group));
     if (!found) continue;
-    std::int64_t begin_ns = found->at.begin()->second->begin_ns;
-    for (const auto& [rank, call] : found->at) begin_ns = std::min(begin_ns, call->begin_ns);
-    if (first && first_ns <= begin_ns) continue;
+    if (first && begin_of(*first) <= begin_of(*found)) continue;
     first = std::move(found);
-    first_ns = begin_ns;
   }
   return first;
+}
+
+// Gloo ended a rank in its last call, because what came did not fit: another rank issued another
+// size there. Of collectives that are allowed to differ in size this is all that tells.
+std::optional<Divergence> refused(const Timeline& timeline, const Logs& logs) {
+  for (const auto& [rank, log] : logs) {
+    const auto fall = fall_of(timeline, rank);
+    if (!fall || fall->kind != "mismatched-collective") continue;
+    const auto last = std::find_if(log->rbegin(), log->rend(),
+                                   [](const LoggedCall& call) { return call.position > 0; });
+    if (last == log->rend() || !by_hand(*last)) continue;
+    Divergence found;
+    bool differs = false;
+    for (int member : members_of(timeline, last->group)) {
+      const auto its_log = logs.find(member);
+      if (its_log == logs.end()) continue;
+      for (const auto& call : *its_log->second) {
+        if (call.group != last->group || call.position != last->position) continue;
+        found.at[member] = &call;
+        differs = differs || call.op != last->op || call.numel != last->numel;
+      }
+    }
+    if (!differs) continue;
+    found.group = last->group;
+    found.position = last->position;
+    found.step = last->step;
+    found.reason = Reason::kMismatch;
+    found.culprits = members_of(timeline, last->group);
+    if (!last->file.empty()) found.where = Where{last->file, last->line};
+    return found;
+  }
+  return {};
 }
 
 bool anybody_fell(const Timeline& timeline) {
@@ -99,6 +133,8 @@ std::optional<Divergence> divergence_of(const Timeline& timeline) {
   if (timeline.run.world_size < 2 || !anybody_fell(timeline)) return {};
   const Logs logs = logs_of(timeline);
   auto found = first_parting(timeline, logs);
+  if (auto size = refused(timeline, logs); size && (!found || begin_of(*size) <= begin_of(*found)))
+    return size;
   if (!found || !find_reason(timeline, logs, *found)) return {};
   return found;
 }

@@ -68,6 +68,7 @@ std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, St
   std::vector<int> ids;
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter" || (step.number > 0 && !tensor.trainable)) continue;
+    if (timeline.rank_local.contains(tensor.id)) continue;
     if (stage == Stage::kWeight || !is_left_alone(step, tensor.id)) ids.push_back(tensor.id);
   }
   return ids;
@@ -78,6 +79,7 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
   if (step.same_everywhere(stage)) return ids;
   if (stage != Stage::kWeight && !gradients_comparable(timeline, step)) return ids;
   for (int id : timeline.trainable()) {
+    if (timeline.rank_local.contains(id)) continue;
     if (stage != Stage::kWeight && is_left_alone(step, id)) continue;
     const auto differs = [&](const std::vector<int>& replicas) {
       const auto groups = step.groups(id, stage, replicas);

@@ -60,6 +60,7 @@ std::vector<Timeline> Timeline::parts() const {
     }
     parts.push_back(assemble(run, std::move(records)));
     parts.back().whole_ = whole_;
+    parts.back().rank_local = rank_local;
     parts.back().wrapper = owner;
     if (!owner) parts.back().wrapper.reset();
     for (auto& step : parts.back().steps) {

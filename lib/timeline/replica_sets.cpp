@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -46,13 +47,19 @@ std::vector<Ranks> partition(const Timeline& timeline) {
   return {groups.begin(), groups.end()};
 }
 
-// With what a rank begins: the names, shapes and first bits of its parameters.
-std::string model_of(const Timeline& timeline, const TimelineStep& start, int rank) {
+// The names and shapes of a rank's parameters.
+std::string shapes_of(const RankRecord& record) {
   std::string text;
-  for (const auto& tensor : timeline.record(rank)->tensors) {
+  for (const auto& tensor : record.tensors) {
     if (tensor.kind == "parameter")
       text += fmt::format("{} {};", tensor.name, fmt::join(tensor.sizes, ","));
   }
+  return text;
+}
+
+// With what a rank begins.
+std::string model_of(const Timeline& timeline, const TimelineStep& start, int rank) {
+  std::string text = shapes_of(*timeline.record(rank));
   for (const auto& tensor : timeline.tensors) {
     if (const auto seen = start.find(rank, tensor.id, Stage::kWeight))
       text.append(seen->bits.begin(), seen->bits.end());
@@ -60,23 +67,96 @@ std::string model_of(const Timeline& timeline, const TimelineStep& start, int ra
   return text;
 }
 
-}  // namespace
+bool is_point_to_point(const Collective& call) {
+  return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
+}
 
-void tell_replica_sets_apart(Timeline& timeline) {
-  const auto groups = partition(timeline);
-  const auto* start = timeline.step(0);
-  if (groups.size() < 2 || start == nullptr || !start->complete()) return;
+// Between backward and step, over all ranks, and more than a figure for the log.
+bool synchronizes_all(const Collective& call) {
+  return call.group.empty() && call.moment == "before-step" && call.numel > 1 &&
+         !is_point_to_point(call);
+}
+
+// Ranks with models of the same shapes, where there is no wrapper, ranks send each other tensors,
+// and nothing synchronizes them all.
+std::vector<Ranks> stages(const Timeline& timeline) {
+  std::map<std::string, Ranks> by_shapes;
+  bool sends = false;
+  for (int rank : timeline.ranks()) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr || !record->ddp_fields.empty()) return {};
+    by_shapes[shapes_of(*record)].push_back(rank);
+    for (const auto& step : record->steps) {
+      for (const auto& call : step.calls) {
+        if (synchronizes_all(call)) return {};
+        sends = sends || is_point_to_point(call);
+      }
+    }
+  }
+  std::vector<Ranks> sets;
+  for (auto& [shapes, ranks] : by_shapes) sets.push_back(std::move(ranks));
+  std::sort(sets.begin(), sets.end());
+  return sends && sets.size() > 1 ? sets : std::vector<Ranks>{};
+}
+
+std::vector<Ranks> groups_of_wrappers(const Timeline& timeline, const TimelineStep* start) {
+  auto groups = partition(timeline);
+  if (groups.size() < 2 || start == nullptr || !start->complete()) return {};
   std::set<std::string> models;
   for (const auto& group : groups) models.insert(model_of(timeline, *start, group.front()));
-  if (models.size() < groups.size()) return;
-  timeline.replicas = groups;
-  std::string text;
-  for (const auto& group : groups)
-    text += fmt::format("{}{{{}}}", text.empty() ? "" : ", ", fmt::join(group, ", "));
-  timeline.notes.push_back(fmt::format(
-      "several models are trained side by side: the process groups of the wrappers part the ranks "
-      "into {}, which begin with different models, so ranks are compared within these",
-      text));
+  return models.size() == groups.size() ? groups : std::vector<Ranks>{};
+}
+
+// Told to DistributedDataParallel as _ddp_params_and_buffers_to_ignore.
+bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
+  if (!tensor.wrapper || tensor.ddp_index) return false;
+  const auto* fact =
+      timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *tensor.wrapper), "ignored");
+  if (fact == nullptr) return false;
+  const auto names = nlohmann::json::parse(fact->value).get<std::vector<std::string>>();
+  const std::string own = tensor.name.substr(tensor.name.find(':') + 1);
+  return std::find(names.begin(), names.end(), own) != names.end();
+}
+
+bool begins_apart(const Timeline& timeline, const TimelineStep* start, int tensor) {
+  return start != nullptr &&
+         std::any_of(timeline.replicas.begin(), timeline.replicas.end(), [&](const Ranks& ranks) {
+           return start->groups(tensor, Stage::kWeight, ranks).size() > 1;
+         });
+}
+
+}  // namespace
+
+bool is_in_no_module(const TensorInfo& tensor) {
+  constexpr std::string_view kPrefix = "parameter";
+  const std::string_view name = tensor.name;
+  return !tensor.wrapper && name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
+         name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
+}
+
+void tell_replica_sets_apart(Timeline& timeline) {
+  const auto* start = timeline.step(0);
+  auto sets = groups_of_wrappers(timeline, start);
+  if (sets.empty()) sets = stages(timeline);
+  if (!sets.empty()) {
+    timeline.replicas = sets;
+    std::string text;
+    for (const auto& ranks : sets)
+      text += fmt::format("{}{{{}}}", text.empty() ? "" : ", ", fmt::join(ranks, ", "));
+    timeline.notes.push_back(fmt::format(
+        "several models are trained side by side, by the ranks {}: ranks are compared within these",
+        text));
+  }
+  const bool modules =
+      std::any_of(timeline.tensors.begin(), timeline.tensors.end(), [](const TensorInfo& tensor) {
+        return tensor.kind == "parameter" && !is_in_no_module(tensor);
+      });
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind != "parameter") continue;
+    if (is_ignored(timeline, tensor) ||
+        (modules && is_in_no_module(tensor) && begins_apart(timeline, start, tensor.id)))
+      timeline.rank_local.insert(tensor.id);
+  }
 }
 
 // Numbers its tensors as the whole does, and so shares with it what was seen of them.
@@ -96,6 +176,7 @@ std::vector<Timeline> Timeline::replica_sets() const {
     Timeline set = assemble(std::move(its_run), std::move(records));
     set.whole_ = whole_;
     set.replicas = {ranks};
+    set.rank_local = rank_local;
     set.tensors = tensors;
     set.own_ids_.clear();
     set.run_ids_.clear();

@@ -6,9 +6,15 @@
 
 namespace ddp_doctor {
 
-// Fills in Timeline::replicas, with a note where there are several sets. They are told by the
-// wrappers' process groups, where these part the ranks and no two of them begin with the same
-// model. Groups that begin alike are replicas that somebody forgot to join (DDP112).
+// Fills in Timeline::replicas and Timeline::rank_local, with a note where there are several sets.
+//
+// They are told by the wrappers' process groups, where these part the ranks and no two of them
+// begin with the same model; groups that begin alike are replicas that somebody forgot to join
+// (DDP112). Without wrappers, by models of other shapes whose ranks send each other tensors: the
+// stages of a pipeline.
 void tell_replica_sets_apart(Timeline& timeline);
+
+// No module that lives holds it: the probes name such a tensor by its position in the optimizer.
+bool is_in_no_module(const TensorInfo& tensor);
 
 }  // namespace ddp_doctor

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,10 @@ class Timeline {
   std::vector<std::vector<int>> replicas;
   // A timeline for each of them; empty if there is but one.
   std::vector<Timeline> replica_sets() const;
+  // Parameters that each rank has for itself: the program told DistributedDataParallel to leave
+  // them alone; or tensors of an optimizer that are in no module, beside others that are, and
+  // begin apart (slices of a flat copy).
+  std::set<int> rank_local;
 
   // The one wrapper that this is about: of a run that has only one, or of a part.
   std::optional<int> wrapper;

@@ -47,7 +47,7 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTenso
   bool known = true;
   bool any = false;
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind != "parameter") continue;
+    if (tensor.kind != "parameter" || timeline.rank_local.contains(tensor.id)) continue;
     for (std::size_t set = 0; set < timeline.replicas.size(); ++set) {
       const auto& among = timeline.replicas[set];
       const auto groups = step.groups(tensor.id, Stage::kWeight, among);

@@ -131,6 +131,59 @@ TEST(ReplicaSets, AreOneWhereGroupsBeginAlike) {
   EXPECT_THAT(codes_of(diagnose(timeline).findings), Contains("DDP112"));
 }
 
+// The stages of a pipeline: ranks 0 and 1 have the body, 2 and 3 the head.
+RunBuilder pipeline() {
+  RunBuilder run(4, {"0.weight"}, 3);
+  run.tensors([](int rank, TensorInfo& tensor) { tensor.sizes = {rank < 2 ? 3 : 5}; });
+  run.call({"send", "", "float32", 8, "", "forward", "", "train.py", 20, 1});
+  for (int rank : {2, 3}) {
+    run.observe(rank, 0, Stage::kGradient, 150);
+    run.observe(rank, 0, Stage::kWeight, 160, 0);
+  }
+  return run;
+}
+
+TEST(ReplicaSets, AreTheStagesOfAPipeline) {
+  const Timeline timeline = pipeline().build();
+  EXPECT_THAT(timeline.replicas, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(codes_of(diagnose(timeline).findings), IsEmpty());
+}
+
+TEST(ReplicaSets, AreOneWhereAllRanksSynchronize) {
+  auto run = pipeline();
+  run.call({"all_reduce", "sum", "float32", 8, "", "before-step", "", "train.py", 31, 1});
+  const Timeline timeline = run.build();
+  EXPECT_EQ(timeline.replicas.size(), 1U);
+  EXPECT_THAT(codes_of(diagnose(timeline).findings), Contains("DDP306"));
+}
+
+// ---- parameters of one rank
+
+TEST(RankLocal, IsWhatDistributedDataParallelWasToldToIgnore) {
+  RunBuilder run(2, {"body.weight", "adapter.weight"}, 3);
+  run.wrapper({{"find_unused_parameters", "0"}});
+  run.tensors([](int, TensorInfo& tensor) {
+    tensor.wrapper = 0;
+    if (tensor.id == 1) tensor.ddp_index.reset();
+  });
+  run.differ(1, 1, Stage::kGradient, 1).differ(1, 1, Stage::kWeight, 0);
+  EXPECT_THAT(diagnosed(run), Not(IsEmpty()));
+  for (int rank : {0, 1}) run.fact(rank, 0, "wrapper 0", "ignored", R"(["adapter.weight"])");
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+  EXPECT_EQ(run.build().steps.back().weight_drift, 0.0);
+}
+
+TEST(RankLocal, IsASliceOfAFlatCopyThatNoModuleHolds) {
+  const auto run_of = [](const char* name, int from_step) {
+    RunBuilder run(2, {"body.weight", name}, 3);
+    run.differ(1, 1, Stage::kGradient, 1).differ(1, 1, Stage::kWeight, from_step);
+    return run;
+  };
+  EXPECT_THAT(diagnosed(run_of("parameter0", 0)), IsEmpty());
+  EXPECT_THAT(diagnosed(run_of("head.weight", 0)), Contains("DDP302"));
+  EXPECT_THAT(diagnosed(run_of("parameter0", 1)), Not(IsEmpty())) << "it begins alike";
+}
+
 // ---- DDP111: one buffer, filled in different orders
 
 TEST(RankDependentManualSync, SeesGradientsThatWentToAnotherParameter) {

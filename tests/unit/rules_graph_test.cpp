@@ -65,6 +65,26 @@ TEST(StepDependentGraph, StaysQuietWhereTheUnusedSetStays) {
   EXPECT_THAT(diagnosed(wrapped({{"find_unused_parameters", "0"}})), IsEmpty());
 }
 
+// Two wrappers share the body, which counts as the second one's, and take turns.
+TEST(StepDependentGraph, StaysQuietInAnotherWrappersTurn) {
+  RunBuilder run(2, {"body.weight", "first.weight", "second.weight"}, 6);
+  run.tensors([](int, TensorInfo& tensor) { tensor.wrapper = tensor.id == 1 ? 0 : 1; });
+  for (int rank : {0, 1}) {
+    for (int wrapper : {0, 1}) {
+      for (const char* key : {"find_unused_parameters", "static_graph", "world_size"})
+        run.record(rank).ddp_fields.push_back({"construction", key, "0", true, wrapper});
+    }
+    for (int step = 1; step <= 6; ++step) run.unused(rank, step % 2 == 0 ? 1 : 2, step, step);
+  }
+  run.each_step(
+      [](int, StepRecord& step) { step.trace = step.step % 2 == 0 ? "F1+ B1+" : "F0+ B0+,1-"; });
+  EXPECT_FALSE(found("DDP203", run));
+  for (int rank : {0, 1}) run.unused(rank, 0, 4, 4);
+  const auto finding = found("DDP203", run);
+  ASSERT_TRUE(finding) << "a change within its own turns";
+  EXPECT_THAT(names_of(*finding), ElementsAre("body.weight"));
+}
+
 TEST(StepDependentGraph, StaysQuietWhereOnlyTheRankDecides) {
   auto run = wrapped({{"find_unused_parameters", "1"}});
   run.usage(

@@ -236,6 +236,28 @@ TEST(CollectiveMismatch, ExplainsGloosComplaintAboutSizes) {
   EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP504"));
 }
 
+// Sizes may differ between the ranks of some collectives, and with Gloo not of all_gather: only its
+// complaint tells. The other rank may have come through, and gone on.
+TEST(CollectiveMismatch, ExplainsGloosComplaintAboutAGather) {
+  for (const bool goes_on : {false, true}) {
+    Hang hang;
+    for (int rank : {0, 1}) hang.call(rank, "data.begin", 8);
+    hang.waits(0, "all_gather", 25).numel = 70;
+    hang.waits(1, "all_gather", 25).numel = 60;
+    hang.call(0, "data.end", 8);
+    if (goes_on) hang.waits(0, "ddp.backward", 10);
+    hang.run().raise(0, 4, "Connection reset by peer", 2);
+    hang.exit(1).kind = RankExit::Kind::kSignaled;
+    hang.exit(1).code = 6;
+    hang.exit(1).last_words = "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 70 vs 60";
+    const auto findings = hang.findings();
+    ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
+    EXPECT_EQ(findings[0].where->line, 25);
+    EXPECT_THAT(findings[0].message, AllOf(HasSubstr("of 70"), HasSubstr("of 60")));
+    EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP504"));
+  }
+}
+
 // ---- DDP501
 
 TEST(StalledRank, IsTheOneThatIsInNoCollective) {

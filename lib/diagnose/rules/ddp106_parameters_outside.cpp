@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -13,20 +12,9 @@
 namespace ddp_doctor {
 namespace {
 
-// The program told DistributedDataParallel to leave it alone (_ddp_params_and_buffers_to_ignore).
-bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
-  if (!tensor.wrapper) return false;
-  const auto* fact =
-      timeline.fact(timeline.first_rank(), "wrapper " + std::to_string(*tensor.wrapper), "ignored");
-  if (fact == nullptr) return false;
-  const auto names = nlohmann::json::parse(fact->value).get<std::vector<std::string>>();
-  const std::string own = tensor.name.substr(tensor.name.find(':') + 1);
-  return std::find(names.begin(), names.end(), own) != names.end();
-}
-
 bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
-  if (tensor.ddp_index || is_ignored(timeline, tensor)) return false;
+  if (tensor.ddp_index || timeline.rank_local.contains(id)) return false;
   for (int rank : step.distinct_users()) {
     const auto usage = step.usage(rank, id);
     if (usage && usage->used && usage->in_optimizer && !usage->replaced) return true;

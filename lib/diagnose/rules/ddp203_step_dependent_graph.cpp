@@ -3,13 +3,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
 namespace {
+
+// Another wrapper's turn, which may share parameters with this one.
+bool took_no_part(const Timeline& timeline, const TimelineStep& step) {
+  const auto* record = step.first();
+  if (!timeline.wrapper || record->forwards_through_wrapper + record->forwards_around_wrapper > 0)
+    return false;
+  const auto actions = actions_of(record->trace);
+  return std::any_of(actions.begin(), actions.end(),
+                     [](const auto& action) { return action.first.starts_with("F"); });
+}
 
 Verdict check_step_dependent_graph(const Timeline& timeline) {
   // A promise of static_graph that is broken is DDP206's.
@@ -21,6 +33,7 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
   std::set<int> changing;
   std::size_t changes = 0;
   for (const auto* step : steps) {
+    if (took_no_part(timeline, *step)) continue;
     const auto now = unused_on_every_rank(timeline, *step);
     bool changed = false;
     for (int id : timeline.trainable()) {

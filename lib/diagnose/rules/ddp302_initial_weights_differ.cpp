@@ -18,7 +18,8 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
 
   std::vector<int> ids;
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind == "parameter" && start->groups(tensor.id, Stage::kWeight).size() > 1)
+    if (tensor.kind == "parameter" && !timeline.rank_local.contains(tensor.id) &&
+        start->groups(tensor.id, Stage::kWeight).size() > 1)
       ids.push_back(tensor.id);
   }
   if (ids.empty()) return std::vector<Finding>{};

@@ -8,17 +8,10 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/timeline/replica_sets.h"
 
 namespace ddp_doctor {
 namespace {
-
-// No module that lives holds it: the probes name such a tensor by its position in the optimizer.
-bool is_nobodys(const TensorInfo& tensor) {
-  constexpr std::string_view kPrefix = "parameter";
-  const std::string_view name = tensor.name;
-  return !tensor.wrapper && name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
-         name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
-}
 
 Verdict check_optimizer_stale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
@@ -42,7 +35,7 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   std::set<int> stale;
   for (const int id : held) {
     if (!used.contains(id) &&
-        (used.empty() || is_nobodys(timeline.tensors[static_cast<std::size_t>(id)])))
+        (used.empty() || is_in_no_module(timeline.tensors[static_cast<std::size_t>(id)])))
       stale.insert(id);
   }
   if (left_out.empty() || stale.empty()) return std::vector<Finding>{};

@@ -16,6 +16,7 @@ class Wrapper:
     def __init__(self, number, wrapper):
         self.number = number
         self.ref = weakref.ref(wrapper)
+        self.module = weakref.ref(wrapper.module)  # as last looked at
         self.accumulators = {}
         self.armed = False  # the next backward is reduced
         self.spent = False  # the last forward's backward was reduced
@@ -244,8 +245,9 @@ class Forwards:
         session.history.token(f"F{made.number}{'+' if made.armed else '-'}")
         session.site(f"forward {made.number}")
         if session.recording and (
-            session.number <= session.warmup or self.newcomers or session.tensors.changed(made.number)
+            session.number <= session.warmup or self.newcomers or made.module() is not wrapper.module or session.tensors.changed(made.number)
         ):
+            made.module = weakref.ref(wrapper.module)
             self.newcomers = False
             for module in session.tensors.follow(wrapper.module, made.number, made.accumulators):
                 self.owner_of[module] = made

@@ -45,6 +45,7 @@ class Tensors:
         self.nodes = weakref.WeakKeyDictionary()  # module -> accumulators of its parameters that we hooked (torch before 2.1)
         self.unhooked = []
         self.models = []  # (weak reference to the module, label)
+        self.wrapped = {}  # wrapper -> label of its module
         self.undescribed = []
         self.skipped = set()  # objects that cannot be examined
         self.on_device = torch.version.cuda is not None  # GPUs look at their tensors themselves
@@ -58,6 +59,8 @@ class Tensors:
     def add_model(self, module, wrapper=None, indices=None):
         """All parameters and buffers of `module`. `indices`: id(parameter) -> index in the reducer's list."""
         label, fresh = self._label(module)
+        if wrapper is not None:
+            self.wrapped[wrapper] = label
         added = []
         for prefix, owner in module.named_modules():
             dot = prefix + "." if prefix else ""
@@ -115,6 +118,13 @@ class Tensors:
         if len(self.models) == 2:
             self._rename_all()
         return label, True
+
+    def _label_in(self, wrapper, module):
+        """The same for whatever stands in the wrapper's `module` now."""
+        label = self.wrapped.get(wrapper)
+        if label is not None and not any(ref() is module for ref, _ in self.models):
+            self.models = [(weakref.ref(module) if known == label else ref, known) for ref, known in self.models]
+        return self._label(module)[0]
 
     def _rename_all(self):
         for entry in self.entries:
@@ -229,7 +239,7 @@ class Tensors:
     def follow(self, module, wrapper, accumulators):
         """Walks a wrapped module and finds what is not any more what its reducer hooked: another object at the same place, the same
         object with a new accumulator (after .double(), .cuda(), ...), parameters that came later. Returns the modules in it."""
-        label, _ = self._label(module)
+        label = self._label_in(wrapper, module)
         modules = []
         for prefix, owner in module.named_modules():
             modules.append(owner)
