@@ -84,5 +84,4 @@ class CyclicTrainer:
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     CyclicTrainer(dist.get_rank()).fit()
-    dist.barrier()
     dist.destroy_process_group()

@@ -73,7 +73,6 @@ def main():
         optimizer.step()
         if rank == 0 and step % 4 == 3:
             print(f"step {step} loss {loss.item():.4f}")
-    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -66,7 +66,6 @@ def main():
             accuracy = ensemble_accuracy(model)
             if rank == 0:
                 print(f"step {step} ensemble accuracy {accuracy:.3f}")
-    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -84,7 +84,6 @@ def main():
             loss = last_stage(stage, optimizer, gen)
             if step % 6 == 0:
                 print(f"step {step} loss {loss:.4f}")
-    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -63,7 +63,6 @@ def main():
         loss = trainer.step(task)
         if rank == 0 and i % 6 < 2:
             print(f"{i} {task} {loss:.4f}")
-    dist.barrier()
     dist.destroy_process_group()
 
 

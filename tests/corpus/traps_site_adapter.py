@@ -53,7 +53,6 @@ def main():
         optimizer.step()
         if step % 8 == 0:
             print(f"site {rank} step {step} loss {loss.item():.4f}")
-    dist.barrier()
     dist.destroy_process_group()
 
 
