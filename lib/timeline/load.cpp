@@ -83,7 +83,7 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
   const bool all = files.size() == timeline.ranks().size();
   const KeptTensors kept{files, timeline.own_ids_};
   for (auto& step : timeline.steps) step.details = {seen, seen->add(step.ranks)};
-  tell_replica_sets_apart(timeline);
+  tell_replicas_apart(timeline);
   for (auto& step : timeline.steps) compute_drift(timeline, step, all ? &kept : nullptr);
   const auto* first = timeline.step(1);
   if (all && timeline.whole() && timeline.replicas.size() == 1 && first != nullptr &&

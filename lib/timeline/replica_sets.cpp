@@ -134,7 +134,7 @@ bool is_in_no_module(const TensorInfo& tensor) {
          name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
 }
 
-void tell_replica_sets_apart(Timeline& timeline) {
+void tell_replicas_apart(Timeline& timeline) {
   const auto* start = timeline.step(0);
   auto sets = groups_of_wrappers(timeline, start);
   if (sets.empty()) sets = stages(timeline);

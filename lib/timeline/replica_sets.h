@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Jobs that train several models side by side: which ranks hold replicas of one of them.
+// Which ranks hold replicas of one model, where a job trains several side by side, and which
+// parameters are replicas at all.
 #pragma once
 
 #include "lib/timeline/timeline.h"
@@ -12,7 +13,7 @@ namespace ddp_doctor {
 // begin with the same model; groups that begin alike are replicas that somebody forgot to join
 // (DDP112). Without wrappers, by models of other shapes whose ranks send each other tensors: the
 // stages of a pipeline.
-void tell_replica_sets_apart(Timeline& timeline);
+void tell_replicas_apart(Timeline& timeline);
 
 // No module that lives holds it: the probes name such a tensor by its position in the optimizer.
 bool is_in_no_module(const TensorInfo& tensor);

@@ -36,7 +36,7 @@ Timeline Timeline::merge(RunInfo run, const std::vector<RankRecord>& records) {
     }
     step.details = {seen, seen->add(by_rank)};
   }
-  tell_replica_sets_apart(timeline);
+  tell_replicas_apart(timeline);
   for (auto& step : timeline.steps) compute_drift(timeline, step, nullptr);
   return timeline;
 }

@@ -68,27 +68,20 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
   finding.parameters = parameters_of(timeline, moved);
   finding.evidence["steps_moved"] = times;
   finding.evidence["steps_seen"] = steps.size();
-  finding.evidence["zero_gradients"] =
+  const bool on_zeros =
       std::any_of(moved.begin(), moved.end(), [&](int id) { return zeros.contains(id); });
-  if (finding.evidence["zero_gradients"].get<bool>()) {
-    finding.message = fmt::format(
-        "{} got no gradient but zeros in {}, yet the optimizer moved them: weight decay and "
-        "momentum work on a gradient of zeros as on any other.",
-        list_of(finding.parameters), count_of(times, "step"));
-    finding.prescription = {
-        "Freeze them before wrapping (requires_grad_(False)), or keep them out of the optimizer: "
-        "a loss multiplied by 0 contents DistributedDataParallel, not weight decay.",
-        ""};
-  } else {
-    finding.message = fmt::format(
-        "{} got no gradient in {}, yet the optimizer moved them: momentum or weight decay works on "
-        "gradients that are zero instead of None.",
-        list_of(finding.parameters), count_of(times, "step"));
-    finding.prescription = {
-        "Use optimizer.zero_grad(set_to_none=True), so that unused parameters are left alone, or "
-        "freeze them.",
-        ""};
-  }
+  finding.evidence["zero_gradients"] = on_zeros;
+  finding.message = fmt::format(
+      "{} got no gradient{} in {}, yet the optimizer moved them: momentum and weight decay work on "
+      "a gradient of zeros as on any other.",
+      list_of(finding.parameters), on_zeros ? " but zeros" : "", count_of(times, "step"));
+  finding.prescription = {
+      on_zeros ? "Freeze them before wrapping (requires_grad_(False)), or keep them out of the "
+                 "optimizer: a loss multiplied by 0 contents DistributedDataParallel, not weight "
+                 "decay."
+               : "Use optimizer.zero_grad(set_to_none=True), so that unused parameters are left "
+                 "alone, or freeze them.",
+      ""};
   return std::vector{finding};
 }
 
