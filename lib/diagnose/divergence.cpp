@@ -91,8 +91,8 @@ std::optional<Divergence> first_parting(const Timeline& timeline, const Logs& lo
   return first;
 }
 
-// Gloo ended a rank in its last call, because what came did not fit: another rank issued another
-// size there. Of collectives that are allowed to differ in size this is all that tells.
+// Gloo ended a rank in a collective that may differ in size, because what came did not fit: another
+// rank issued another size there. first_parting sees no difference in such calls.
 std::optional<Divergence> refused(const Timeline& timeline, const Logs& logs) {
   for (const auto& [rank, log] : logs) {
     const auto fall = fall_of(timeline, rank);
@@ -101,17 +101,19 @@ std::optional<Divergence> refused(const Timeline& timeline, const Logs& logs) {
                                    [](const LoggedCall& call) { return call.position > 0; });
     if (last == log->rend() || !by_hand(*last)) continue;
     Divergence found;
-    bool differs = false;
+    bool same = true;
+    bool same_size = true;
     for (int member : members_of(timeline, last->group)) {
       const auto its_log = logs.find(member);
       if (its_log == logs.end()) continue;
       for (const auto& call : *its_log->second) {
         if (call.group != last->group || call.position != last->position) continue;
         found.at[member] = &call;
-        differs = differs || call.op != last->op || call.numel != last->numel;
+        same = same && signature(call) == signature(*last);
+        same_size = same_size && call.numel == last->numel;
       }
     }
-    if (!differs) continue;
+    if (!same || same_size) continue;
     found.group = last->group;
     found.position = last->position;
     found.step = last->step;

@@ -70,6 +70,15 @@ class Hang {
     run_.record(rank).events.push_back({steps_, 1, "end", "finished", ""});
     exit(rank).kind = RankExit::Kind::kExited;
   }
+  // What came did not fit into what the rank was waiting for; the others lose its connection.
+  void is_ended_by_gloo(int rank) {
+    exit(rank).kind = RankExit::Kind::kSignaled;
+    exit(rank).code = 6;
+    exit(rank).last_words = "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 70 vs 60";
+    for (const auto& other : run_.info().exits) {
+      if (other.rank != rank) run_.raise(other.rank, steps_ + 1, "Connection reset by peer", 2);
+    }
+  }
   RankExit& exit(int rank) { return run_.info().exits.at(static_cast<std::size_t>(rank)); }
   RunBuilder& run() { return run_; }
   std::vector<Finding> findings() { return diagnose(run_.build()).findings; }
@@ -146,10 +155,13 @@ TEST(UnevenInputs, NamesWhoLeftALoopThatSynchronizesByHand) {
 }
 
 TEST(UnevenInputs, NamesWhoLeftItsLoopWithoutALoader) {
-  Hang hang;
-  hang.waits(0, "ddp.backward", 10);
-  hang.waits(1, "barrier", 20);
-  EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP503"));
+  for (const bool gloo_complains : {false, true}) {
+    Hang hang;
+    hang.waits(0, "ddp.backward", 10);
+    hang.waits(1, "barrier", 20);
+    if (gloo_complains) hang.is_ended_by_gloo(1);
+    EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP503"));
+  }
 }
 
 // ---- DDP505
@@ -167,12 +179,15 @@ TEST(RankLocalCollective, NamesTheRankThatEvaluatesAlone) {
 }
 
 TEST(RankLocalCollective, NamesRankZerosOwnReduction) {
-  Hang hang;
-  hang.waits(0, "all_reduce", 25);
-  hang.waits(1, "ddp.backward", 10);
-  const auto findings = hang.findings();
-  ASSERT_THAT(codes_of(findings), ElementsAre("DDP505"));
-  EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+  for (const bool gloo_complains : {false, true}) {
+    Hang hang;
+    hang.waits(0, "all_reduce", 25);
+    hang.waits(1, "ddp.backward", 10);
+    if (gloo_complains) hang.is_ended_by_gloo(0);
+    const auto findings = hang.findings();
+    ASSERT_THAT(codes_of(findings), ElementsAre("DDP505"));
+    EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+  }
 }
 
 TEST(RankLocalCollective, NamesWhoReducesWhileTheOthersAreAtABarrier) {
@@ -246,10 +261,7 @@ TEST(CollectiveMismatch, ExplainsGloosComplaintAboutAGather) {
     hang.waits(1, "all_gather", 25).numel = 60;
     hang.call(0, "data.end", 8);
     if (goes_on) hang.waits(0, "ddp.backward", 10);
-    hang.run().raise(0, 4, "Connection reset by peer", 2);
-    hang.exit(1).kind = RankExit::Kind::kSignaled;
-    hang.exit(1).code = 6;
-    hang.exit(1).last_words = "[enforce fail at pair.cc] op.preamble.length <= op.nbytes. 70 vs 60";
+    hang.is_ended_by_gloo(1);
     const auto findings = hang.findings();
     ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
     EXPECT_EQ(findings[0].where->line, 25);
@@ -300,10 +312,13 @@ TEST(RankDependentManualSync, NamesWhatARankLeftOut) {
 }
 
 TEST(RankDependentManualSync, IsFoundInFlatCopiesOfDifferentSizes) {
-  Hang hang(2, 3, false);
-  hang.reduce(0, "", 10, false);
-  hang.reduce(1, "", 4, false);
-  EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP111"));
+  for (const bool gloo_complains : {false, true}) {
+    Hang hang(2, 3, false);
+    hang.reduce(0, "", 10, false);
+    hang.reduce(1, "", 4, false);
+    if (gloo_complains) hang.is_ended_by_gloo(1);
+    EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP111"));
+  }
 }
 
 TEST(RankDependentManualSync, IsFoundInAStepThatEveryoneCameThrough) {
