@@ -6,7 +6,8 @@ usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--
 
 Every rank has the given number of parameters of 64 elements; the steps that are looked at are those of `run --every N --warmup 20`, each with local,
 reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. --fit: also with half and a quarter
-of the ranks, steps and parameters, each by itself, and the exponent by which time grows with it. Needs no torch.
+of the ranks, examined steps and parameters, each by itself, and the exponent by which processor time grows with it (elapsed time depends on what of the
+records a cache holds). Needs no torch.
 """
 import argparse
 import array
@@ -84,15 +85,23 @@ def main():
     options = parser.parse_args()
     whole = examine(options)
     if options.fit:
-        print("\n| | a quarter | half | whole | exponent |\n|---|---|---|---|---|")
         options.out = None
+        rows = []
         for name in ("ranks", "steps", "parameters"):
-            times = [examine(argparse.Namespace(**dict(vars(options), **{name: getattr(options, name) // part}))) for part in (4, 2)] + [whole]
-            print(f"| {name} | {times[0]:.2f} s | {times[1]:.2f} s | {times[2]:.2f} s | {math.log(times[2] / times[0]) / math.log(4):.2f} |")
+            parts = [argparse.Namespace(**dict(vars(options), **{name: getattr(options, name) // part})) for part in (4, 2)] + [options]
+            size = [examined_steps(part) if name == "steps" else getattr(part, name) for part in parts]
+            times = [*map(examine, parts[:-1]), whole]
+            cells = " | ".join(f"{count:,}: {seconds:.2f} s" for count, seconds in zip(size, times))
+            rows.append(f"| {'examined steps' if name == 'steps' else name} | {cells} | {math.log(times[2] / times[0]) / math.log(size[2] / size[0]):.2f} |")
+        print("\n| processor time | about a quarter | about half | whole | exponent |\n|---|---|---|---|---|", *rows, sep="\n")
+
+
+def examined_steps(options):
+    return sum(1 for step in range(1, options.steps + 1) if step <= WARMUP or step % options.every == 0)
 
 
 def examine(options):
-    """Seconds that the report took."""
+    """Seconds of processor time that the report took."""
     doctor = pathlib.Path(options.doctor).absolute()
     sys.path.insert(0, str(doctor.parent.parent / "libexec/ddp-doctor/python"))
     from ddp_doctor_probe import native
@@ -117,17 +126,17 @@ def examine(options):
             process = subprocess.Popen([doctor, "report", folder, "--format", "json"], stdout=text, stderr=subprocess.STDOUT)
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
-            took, memory = time.monotonic() - begin, usage.ru_maxrss / 1024
+            took, busy, memory = time.monotonic() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
             text.seek(0)
             said = text.read().decode()
     if process.returncode not in (0, 1):
         raise SystemExit(f"report ended with {process.returncode}:\n{said[-2000:]}")
     report = json.loads(said)
     found = [f"{finding['rule']} from step {finding['first_step']}" for finding in report["findings"]] or ["healthy"]
-    examined = sum(1 for step in range(1, options.steps + 1) if step <= WARMUP or step % options.every == 0)
-    print(f"{options.ranks} ranks x {options.steps} steps ({examined} examined) x {options.parameters} parameters: {took:.2f} s, "
-          f"{memory:.0f} MB, {', '.join(found)} (records: {size / 1e6:.0f} MB, made in {written:.0f} s)", flush=True)
-    return took
+    print(f"{options.ranks} ranks x {options.steps} steps ({examined_steps(options)} examined) x {options.parameters} parameters: {took:.2f} s, "
+          f"{memory:.0f} MB, {', '.join(found)} (processor: {busy:.2f} s; records: {size / 1e6:.0f} MB, "
+          f"made in {written:.0f} s)", flush=True)
+    return busy
 
 
 if __name__ == "__main__":

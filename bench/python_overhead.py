@@ -44,7 +44,7 @@ WAYS = ("plain", "sampled", "every", "alternate", "detail", "all-gather", "sha1"
 CHECKS = ("all-gather", "sha1")  # are part of the loop
 EVERY = 10  # the default of `ddp-doctor run`
 EVERY_OF = {"sampled": EVERY, "every": 1, "alternate": 2}
-PAIRS_IN_REPEAT = 20  # of ten steps
+FEWEST_ALTERNATE = 80  # steps, half of which are examined
 RANKS = 2
 WARMUP = {"mlp": 20, "deep": 20, "gpt": 2}  # 20 is the default of `ddp-doctor run`; the first two steps build buckets
 STEPS = {"mlp": 100, "deep": 100, "gpt": 10}  # after the warm-up
@@ -215,7 +215,7 @@ def repeat(options, program, steps, backwards):
     for way in reversed(options.ways) if backwards else options.ways:
         print(f"{time.strftime('%H:%M:%S')} {program}, {way}", file=sys.stderr, flush=True)
         if way in EVERY_OF:
-            more = ["--train", program, "--steps", str(warmup + PAIRS_IN_REPEAT * steps // 10)]
+            more = ["--train", program, "--steps", str(warmup + max(FEWEST_ALTERNATE, 2 * steps))]
             runs[way] = run_examined(options, more if way == "alternate" else words, EVERY_OF[way], warmup)
         elif way == "detail":
             try:

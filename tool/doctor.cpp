@@ -11,6 +11,7 @@
 #include "lib/version.h"
 #include "tool/command.h"
 #include "tool/config_file.h"
+#include "tool/misspelling.h"
 
 namespace ddp_doctor {
 namespace {
@@ -34,6 +35,7 @@ constexpr char kFooter[] =
     "the\nenvironment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
 
 constexpr char kConfig[] = "ddp-doctor.toml";
+constexpr char kOwnWords[] = " What is your program's stands after --";
 
 bool takes_words(const std::string& command) {
   for (const char* taker : {"run", "check", "bisect", "compare", "explain"}) {
@@ -80,9 +82,20 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
     return exit_code::kHealthy;
   }
   std::string command = "ddp-doctor";
-  for (const auto* chosen : app.get_subcommands()) command += " " + chosen->get_name();
-  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for what it takes.\n",
-                             error.what(), command);
+  std::string problem = error.what();
+  const auto is = [&](CLI::ExitCodes code) {
+    return error.get_exit_code() == static_cast<int>(code);
+  };
+  const bool of_words = is(CLI::ExitCodes::ExtrasError) || is(CLI::ExitCodes::RequiredError);
+  for (const auto* chosen : app.get_subcommands()) {
+    command += " " + chosen->get_name();
+    if (const auto found = misspelling(*chosen); found && of_words) {
+      problem = fmt::format("{} is not known to ddp-doctor; did you mean {}?{}", found->word,
+                            found->meant, takes_words(chosen->get_name()) ? kOwnWords : "");
+    }
+  }
+  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for what it takes.\n", problem,
+                             command);
   return exit_code::kCouldNotRun;
 }
 

@@ -8,15 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <set>
 #include <thread>
 
-#include "lib/error.h"
-#include "lib/record/progress.h"
-#include "lib/record/reader.h"
-#include "lib/record/worker.h"
 #include "lib/record/writer.h"
 #include "tool/command.h"
 #include "tool/guard.h"
@@ -26,6 +21,7 @@
 #include "tool/prepared_ranks.h"
 #include "tool/process_notes.h"
 #include "tool/process_table.h"
+#include "tool/rank_exit.h"
 #include "tool/relay.h"
 #include "tool/stall.h"
 #include "tool/start_process.h"
@@ -56,45 +52,6 @@ constexpr auto kJudgeEvery = milliseconds(500);
 // A signal handler in C writes a stack.
 constexpr auto kStackPatience = milliseconds(300);
 constexpr int kStackSignalBelowMax = 3;  // native.py
-
-std::int64_t wall_clock_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// The program's own message where it left one, otherwise the end of what it wrote.
-std::string last_words(const Relay& relay) {
-  constexpr std::size_t kMost = 4000;
-  const std::string text = relay.last_words();
-  if (const auto mark = text.rfind(kErrorMark); mark != std::string::npos)
-    return text.substr(mark + kErrorMark.size(), kMost);
-  return text.size() > kMost ? text.substr(text.size() - kMost) : text;
-}
-
-void note_status(RankExit& exit, int status) {
-  exit.time_ns = wall_clock_ns();
-  exit.kind = WIFSIGNALED(status) ? RankExit::Kind::kSignaled : RankExit::Kind::kExited;
-  exit.code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-void note_progress(RankExit& exit, const fs::path& folder) {
-  const Progress progress = read_progress(progress_file(folder, exit.rank));
-  exit.step = progress.step;
-  exit.phase = name_of(progress.phase);
-}
-
-// What the record says of the end: "end", "error", or nothing.
-std::string recorded_end(const fs::path& folder, int rank) {
-  std::string end;
-  try {
-    for (const auto& event : RecordReader(record_file(folder, rank)).read_outline().events) {
-      if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
-    }
-  } catch (const Error&) {  // no record
-  }
-  return end;
-}
 
 // One process that was started here.
 struct Child {
@@ -295,7 +252,7 @@ class Run {
   void note_end(Stranger& stranger) {
     stranger.over = true;
     if (stranger.exit.kind == RankExit::Kind::kUnknown) {
-      stranger.exit.time_ns = wall_clock_ns();
+      stranger.exit.time_ns = exit_time_ns();
       if (const auto status = stranger.watch.status()) note_status(stranger.exit, *status);
     }
     note_progress(stranger.exit, launch_.folder);
@@ -367,7 +324,7 @@ class Run {
                       exit.rank, kSlowEnd.count()));
       exit.kind = RankExit::Kind::kExited;
       exit.code = recorded_end(launch_.folder, exit.rank) == "error" ? 1 : 0;
-      exit.time_ns = wall_clock_ns();
+      exit.time_ns = exit_time_ns();
       LaunchGuard::end_one(pid);
     };
     for (auto& child : children_) end(child->pid, child->exit);

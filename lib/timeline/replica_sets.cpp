@@ -125,6 +125,42 @@ bool begins_apart(const Timeline& timeline, const TimelineStep* start, int tenso
          });
 }
 
+// Nobody but a mixture of experts sends every rank another part of a tensor.
+bool deals_out_tokens(const Timeline& timeline) {
+  for (int rank : timeline.ranks()) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    for (const auto& step : record->steps) {
+      for (const auto& call : step.calls) {
+        if (call.op.starts_with("all_to_all")) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// The model it is in, where the job has several, or the module that holds it.
+std::string owner_of(const TensorInfo& tensor) {
+  const auto colon = tensor.name.find(':');
+  return tensor.name.substr(0, colon != std::string::npos ? colon : tensor.name.rfind('.'));
+}
+
+// What no wrapper covers, in modules that begin apart.
+std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
+  std::set<std::string> owners;
+  std::set<int> ids;
+  if (!deals_out_tokens(timeline)) return ids;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter" && !tensor.wrapper && begins_apart(timeline, start, tensor.id))
+      owners.insert(owner_of(tensor));
+  }
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter" && !tensor.wrapper && owners.contains(owner_of(tensor)))
+      ids.insert(tensor.id);
+  }
+  return ids;
+}
+
 }  // namespace
 
 bool is_in_no_module(const TensorInfo& tensor) {
@@ -151,6 +187,7 @@ void tell_replicas_apart(Timeline& timeline) {
       std::any_of(timeline.tensors.begin(), timeline.tensors.end(), [](const TensorInfo& tensor) {
         return tensor.kind == "parameter" && !is_in_no_module(tensor);
       });
+  timeline.rank_local = experts(timeline, start);
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter") continue;
     if (is_ignored(timeline, tensor) ||

@@ -116,7 +116,8 @@ class Timeline {
   std::vector<Timeline> replica_sets() const;
   // Parameters that each rank has for itself: the program told DistributedDataParallel to leave
   // them alone; or tensors of an optimizer that are in no module, beside others that are, and
-  // begin apart (slices of a flat copy).
+  // begin apart (slices of a flat copy); or, outside of wrappers, modules that begin apart in a job
+  // that deals out tokens (experts).
   std::set<int> rank_local;
 
   // The one wrapper that this is about: of a run that has only one, or of a part.

@@ -57,6 +57,17 @@ TEST(Doctor, EndsUsageErrorsInANextAction) {
   }
 }
 
+TEST(Doctor, KnowsAMisspeltFlag) {
+  const auto answer = [](const std::vector<std::string>& args) { return doctor(args).err; };
+  EXPECT_THAT(answer({"run", "--evry", "3", "train.py"}),
+              HasSubstr("--evry is not known to ddp-doctor; did you mean --every? What is your "
+                        "program's stands after --\n"));
+  EXPECT_THAT(answer({"report", "--fromat=json", "run"}), HasSubstr("did you mean --format?\n"));
+  EXPECT_THAT(answer({"check", "--max-drfit", "0"}), HasSubstr("did you mean --max-drift?"));
+  EXPECT_THAT(answer({"run", "train.py", "--epochs", "3"}), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(answer({"run", "train.py", "--lt", "3"}), Not(HasSubstr("did you mean")));
+}
+
 TEST(Doctor, HasAPageForEveryRule) {
   for (const Rule& rule : all_rules()) {
     const auto outcome = doctor({"explain", rule.code});

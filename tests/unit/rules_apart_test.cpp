@@ -184,6 +184,25 @@ TEST(RankLocal, IsASliceOfAFlatCopyThatNoModuleHolds) {
   EXPECT_THAT(diagnosed(run_of("parameter0", 1)), Not(IsEmpty())) << "it begins alike";
 }
 
+TEST(RankLocal, IsAnExpertWhereTokensAreDealtOut) {
+  const auto run_of = [](const char* op, int from_step) {
+    RunBuilder run(2, {"Trunk:weight", "Expert:fc.weight", "Expert:norm.weight"}, 3);
+    run.tensors([](int, TensorInfo& tensor) {
+      if (tensor.id > 0) tensor.ddp_index.reset();
+      if (tensor.id == 0) tensor.wrapper = 0;
+    });
+    run.wrapper({{"find_unused_parameters", "0"}});
+    run.call({op, "", "float32", 64, "", "forward", "", "train.py", 30, 1});
+    for (int tensor : {1, 2}) run.differ(1, tensor, Stage::kGradient, 1);
+    run.differ(1, 1, Stage::kWeight, from_step).differ(1, 2, Stage::kWeight, 1);
+    return run;
+  };
+  EXPECT_THAT(diagnosed(run_of("all_to_all_single", 0)), IsEmpty());
+  EXPECT_THAT(diagnosed(run_of("all_to_all_single", 1)), ElementsAre("DDP106"))
+      << "a head that begins alike";
+  EXPECT_THAT(diagnosed(run_of("all_gather", 0)), Contains("DDP106"));
+}
+
 // ---- DDP111: one buffer, filled in different orders
 
 TEST(RankDependentManualSync, SeesGradientsThatWentToAnotherParameter) {
