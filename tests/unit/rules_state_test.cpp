@@ -177,6 +177,29 @@ TEST(UpdateOutsideOptimizer, StaysQuietWhereStepsInBetweenWereNotSeen) {
   EXPECT_THAT(diagnosed(run), ElementsAre("DDP301"));
 }
 
+// What is frozen need not be looked at in neighbouring steps: no optimizer changes it in between.
+TEST(UpdateOutsideOptimizer, SeesThatAFrozenWeightChanged) {
+  const auto run_of = [](bool wrapped) {
+    auto run = healthy();
+    run.tensors([wrapped](int, TensorInfo& tensor) {
+      tensor.wrapper = 0;
+      if (tensor.id != 1) return;
+      if (!wrapped) tensor.wrapper.reset();
+      tensor.trainable = false;
+      tensor.ddp_index.reset();
+    });
+    for (int rank : {0, 1}) run.step(rank, 3).examined = false;
+    run.differ(1, 1, Stage::kWeight, 4);
+    return run;
+  };
+  const auto findings = diagnose(run_of(true).build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP305"));
+  EXPECT_EQ(findings[0].first_step, 4);
+  EXPECT_THAT(names_of(findings[0]), ElementsAre("head.weight"));
+  EXPECT_THAT(findings[0].message, HasSubstr("which are frozen"));
+  EXPECT_THAT(diagnosed(run_of(false)), IsEmpty()) << "rank 0's own average";
+}
+
 // ---- DDP306
 
 TEST(ModelMismatch, NamesWhatOneRankLacks) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP305: weights that were equal after one optimizer step are not before the next: something
-// rank-local changed them in between.
+// rank-local changed them in between. Frozen ones no optimizer changes at all.
 
 #include <fmt/format.h>
 
@@ -50,6 +50,17 @@ bool different_before(const Timeline& timeline, const TimelineStep& last, const 
   return false;
 }
 
+// Of wrapped modules: a frozen copy beside them (an average, a teacher) may be one rank's own.
+std::vector<int> frozen(const Timeline& timeline) {
+  std::vector<int> ids;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter" && !tensor.trainable && tensor.wrapper &&
+        !timeline.rank_local.contains(tensor.id))
+      ids.push_back(tensor.id);
+  }
+  return ids;
+}
+
 Verdict check_update_outside_optimizer(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
@@ -60,25 +71,40 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   if (steps.size() < 2) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kUpdateOutsideOptimizer);
   std::set<int> changed;
+  const auto frozen_ids = frozen(timeline);
   for (std::size_t i = 1; i < steps.size() && !finding.first_step; ++i) {
-    // Between steps that are not neighbours an optimizer has stepped unseen.
-    if (steps[i]->number != steps[i - 1]->number + 1) continue;
-    for (int id : timeline.trainable()) {
-      if (equal_after(*steps[i - 1], id) &&
-          different_before(timeline, *steps[i - 1], *steps[i], id))
-        changed.insert(id);
+    const TimelineStep &last = *steps[i - 1], &step = *steps[i];
+    for (int id : frozen_ids) {
+      if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
     }
-    if (!changed.empty()) finding.first_step = steps[i]->number;
+    // Between steps that are not neighbours an optimizer has stepped unseen.
+    if (step.number == last.number + 1) {
+      for (int id : timeline.trainable()) {
+        if (equal_after(last, id) && different_before(timeline, last, step, id)) changed.insert(id);
+      }
+    }
+    if (!changed.empty()) finding.first_step = step.number;
   }
   if (changed.empty()) return std::vector<Finding>{};
   finding.where = where(timeline, "step");
   finding.ranks = all_ranks(timeline);
   finding.parameters = parameters_of(timeline, changed);
   finding.evidence["parameters_changed"] = changed.size();
-  finding.message = fmt::format(
-      "The weights of {} were equal on every rank after the last step and differ before step {}'s "
-      "update: something changed them on some ranks in between, not the optimizer.",
-      list_of(finding.parameters), *finding.first_step);
+  const bool all_frozen = std::all_of(changed.begin(), changed.end(), [&](int id) {
+    return !timeline.tensors[static_cast<std::size_t>(id)].trainable;
+  });
+  finding.evidence["frozen"] = all_frozen;
+  finding.message =
+      all_frozen
+          ? fmt::format(
+                "The weights of {}, which are frozen, were equal on every rank and differ in step "
+                "{}: something changed them on some ranks, not the optimizer.",
+                list_of(finding.parameters), *finding.first_step)
+          : fmt::format(
+                "The weights of {} were equal on every rank after the last step and differ before "
+                "step {}'s update: something changed them on some ranks in between, not the "
+                "optimizer.",
+                list_of(finding.parameters), *finding.first_step);
   finding.prescription = {
       "Look for what writes weights between optimizer steps (loading a checkpoint, an EMA swap, "
       "clamping, noise, re-initialisation) and do it alike on every rank, or broadcast afterwards.",
