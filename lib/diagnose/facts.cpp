@@ -25,10 +25,11 @@ std::string join(const std::vector<std::string>& words) {
 std::vector<int> all_ranks(const Timeline& timeline) { return timeline.ranks(); }
 
 bool gradients_looked_at(const Timeline& timeline, const TimelineStep& step, int rank) {
-  const auto ids = timeline.trainable();
-  return std::any_of(ids.begin(), ids.end(), [&](int id) {
-    return step.usage(rank, id) || step.find(rank, id, Stage::kGradient);
-  });
+  return std::any_of(
+      timeline.tensors.begin(), timeline.tensors.end(), [&](const TensorInfo& tensor) {
+        return tensor.kind == "parameter" && tensor.trainable &&
+               (step.usage(rank, tensor.id) || step.find(rank, tensor.id, Stage::kGradient));
+      });
 }
 
 bool gradients_comparable(const Timeline& timeline, const TimelineStep& step) {

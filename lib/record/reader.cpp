@@ -285,9 +285,12 @@ RankRecord read_outline_of(const Connection& connection, const fs::path& file) {
 }  // namespace
 
 struct RecordReader::Database {
+  explicit Database(const fs::path& file_) : file(file_), connection(open_record(file_)) {}
+
   fs::path file;
   Connection connection;
   Lists lists;
+  std::optional<Statement> seen;  // prepared once: to prepare it takes longer than to run it
 
   // Runs `work`, and says of an SQLite error what it means for a record.
   template <class Work>
@@ -300,17 +303,16 @@ struct RecordReader::Database {
   }
 };
 
-RecordReader::RecordReader(const fs::path& file)
-    : database_(std::make_unique<Database>(Database{file, open_record(file), {}})) {}
+RecordReader::RecordReader(const fs::path& file) : database_(std::make_unique<Database>(file)) {}
 
 RecordReader::~RecordReader() = default;
 RecordReader::RecordReader(RecordReader&&) noexcept = default;
 
 RankRecord RecordReader::read() const {
-  auto& [file, connection, lists] = *database_;
-  return database_->guarded([&, &file = file, &connection = connection, &lists = lists] {
+  auto& connection = database_->connection;
+  return database_->guarded([&] {
     Transaction snapshot(connection, "DEFERRED");  // all tables as of one moment
-    RankRecord record = read_outline_of(connection, file);
+    RankRecord record = read_outline_of(connection, database_->file);
     RowsByStep rows(
         connection,
         "SELECT step, what, stage, list, root, bytes FROM seen JOIN content "
@@ -318,7 +320,7 @@ RankRecord RecordReader::read() const {
         kFirst, kLast);
     for (auto& step : record.steps) {
       rows.each(step.step, [&](const Statement& row) {
-        unpack(packed_row_of(connection, row, 1, lists), step);
+        unpack(packed_row_of(connection, row, 1, database_->lists), step);
       });
     }
     return record;
@@ -334,13 +336,18 @@ RankRecord RecordReader::read_outline() const {
 
 std::optional<PackedRow> RecordReader::seen(std::int64_t step, Slot slot) const {
   return database_->guarded([&]() -> std::optional<PackedRow> {
-    Statement row(
-        database_->connection,
-        "SELECT what, stage, list, root, bytes FROM seen JOIN content ON content.id = seen.content "
-        "WHERE step = ? AND what = ? AND stage = ?");
+    if (!database_->seen) {
+      database_->seen.emplace(
+          database_->connection,
+          "SELECT what, stage, list, root, bytes FROM seen JOIN content ON "
+          "content.id = seen.content WHERE step = ? AND what = ? AND stage = ?");
+    }
+    Statement& row = *database_->seen;
     row.bind_all(step, static_cast<int>(slot.what), static_cast<int>(slot.stage));
     if (!row.next()) return {};
-    return packed_row_of(database_->connection, row, 0, database_->lists);
+    auto packed = packed_row_of(database_->connection, row, 0, database_->lists);
+    row.reset();  // or its lock would stay
+    return packed;
   });
 }
 

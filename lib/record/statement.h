@@ -72,6 +72,8 @@ class Statement {
     (bind(++index, values), ...);
   }
   bool next();
+  // Ends it before its last row.
+  void reset() { sqlite3_reset(handle_); }
 
   // Columns of the present row, counted from 0. Each throws if the column holds another type.
   std::int64_t integer(int column) const;

@@ -116,11 +116,12 @@ StepDetails::Row SeenSteps::row_of(int rank, PackedRow packed) {
   return {std::make_shared<const PackedRow>(std::move(packed)), std::move(its_positions)};
 }
 
-// Of the steps from `index` on, as many as seem to fit in a quarter of what may be held.
+// Of the steps from `index` on, as many as seem to fit in half of what may be held: the fewer steps
+// at once, the more often each record is opened.
 void SeenSteps::read(std::size_t index, Slot slot) {
   const std::size_t expected =
       1 + steps_[index]->groups(slot)->readers.size() * tensors_ * kBytesPerTensor;
-  const std::size_t count = std::clamp<std::size_t>(most_held_ / 4 / expected, 1, kMostStepsAtOnce);
+  const std::size_t count = std::clamp<std::size_t>(most_held_ / 2 / expected, 1, kMostStepsAtOnce);
   const std::size_t end = std::min(steps_.size(), index + count);
 
   struct Wanted {

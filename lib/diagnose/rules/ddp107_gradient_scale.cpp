@@ -46,28 +46,38 @@ bool synchronizes_by_hand(const Timeline& timeline, const TimelineStep& step) {
 // k for the values of one step, if there is one. Values far below the largest are left out: their
 // sums round too coarsely to tell.
 std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, bool by_hand) {
-  std::vector<std::pair<double, double>> pairs;  // mean of the local values, synchronized value
-  double largest = 0.0;
+  struct Sums {
+    std::vector<double> after, mean, magnitude;
+    int id = 0;
+    bool all = true;
+  };
+  std::vector<Sums> sums;
   for (int id : timeline.trainable()) {
     const auto after = synchronized(step, 0, id, by_hand);
     if (!after) continue;
-    std::vector<double> mean(after->values.size(), 0.0);
-    std::vector<double> magnitude(after->values.size(), 0.0);
-    bool all = true;
-    for (int rank : all_ranks(timeline)) {
+    const std::vector<double> zeros(after->values.size(), 0.0);
+    sums.push_back({{after->values.begin(), after->values.end()}, zeros, zeros, id});
+  }
+  // Rank by rank: what a rank saw of all tensors lies together.
+  for (int rank : all_ranks(timeline)) {
+    for (auto& [after, mean, magnitude, id, all] : sums) {
+      if (!all) continue;
       const auto before = local(step, rank, id, by_hand);
-      all = all && before && before->values.size() == mean.size();
-      if (!all) break;
-      for (std::size_t i = 0; i < mean.size(); ++i) {
+      all = before && before->values.size() == mean.size();
+      for (std::size_t i = 0; all && i < mean.size(); ++i) {
         mean[i] += before->values[i] / static_cast<double>(step.expected());
         magnitude[i] = std::max(magnitude[i], std::abs(before->values[i]));
       }
     }
+  }
+  std::vector<std::pair<double, double>> pairs;  // mean of the local values, synchronized value
+  double largest = 0.0;
+  for (const auto& [after, mean, magnitude, id, all] : sums) {
     if (!all) continue;
     for (std::size_t i = 0; i < mean.size(); ++i) {
       // Where the ranks cancel each other the quotient says nothing.
       if (std::abs(mean[i]) < 0.1 * magnitude[i] || !std::isfinite(mean[i])) continue;
-      pairs.emplace_back(mean[i], after->values[i]);
+      pairs.emplace_back(mean[i], after[i]);
       largest = std::max(largest, std::abs(mean[i]));
     }
   }

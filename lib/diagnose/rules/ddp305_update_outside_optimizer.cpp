@@ -50,6 +50,16 @@ bool different_before(const Timeline& timeline, const TimelineStep& last, const 
   return false;
 }
 
+// As their roots tell: then there is no tensor to look at.
+bool all_equal_before(const TimelineStep& last, const TimelineStep& step) {
+  if (!last.same_everywhere(Stage::kWeight) || !step.details) return false;
+  const auto same = [&](Slot slot) {
+    return !step.details->any(slot) || step.details->same_everywhere(slot, *step.here);
+  };
+  return same({Seen::kDigests, Stage::kWeightBefore}) &&
+         same({Seen::kSamples, Stage::kWeightBefore});
+}
+
 // Of wrapped modules: a frozen copy beside them (an average, a teacher) may be one rank's own.
 std::vector<int> frozen(const Timeline& timeline) {
   std::vector<int> ids;
@@ -74,11 +84,11 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   const auto frozen_ids = frozen(timeline);
   for (std::size_t i = 1; i < steps.size() && !finding.first_step; ++i) {
     const TimelineStep &last = *steps[i - 1], &step = *steps[i];
-    for (int id : frozen_ids) {
+    for (int id : step.same_everywhere(Stage::kWeight) ? std::vector<int>{} : frozen_ids) {
       if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
     }
     // Between steps that are not neighbours an optimizer has stepped unseen.
-    if (step.number == last.number + 1) {
+    if (step.number == last.number + 1 && !all_equal_before(last, step)) {
       for (int id : timeline.trainable()) {
         if (equal_after(last, id) && different_before(timeline, last, step, id)) changed.insert(id);
       }
