@@ -2,11 +2,13 @@
 #include "tool/as_is.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -108,13 +110,20 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
   for (const auto& exit : ends) {
     if (fell(exit)) {
       const std::string words = telling(exit.last_words);
+      static const std::regex lacks_ranks("environment variable [A-Z_]+ expected, but not set");
+      if (options.is_command() && !options.each_rank && std::regex_search(words, lacks_ranks)) {
+        return fmt::format(
+            "{} starts no ranks, and waits for a launcher's variables: {}; for ddp-doctor to start "
+            "them, say how many: ddp-doctor run --nproc-per-node 2 -- {}",
+            who(exit), words, joined(options.words));
+      }
       return fmt::format("{} {} {}{}{}; mend that first: {}", who(exit), how(exit),
                          probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"
                          : options.each_rank ? "before its ddp_doctor::Examination began"
                                              : "before torch.distributed was initialised",
                          words.empty() ? "" : ": ", words,
                          options.pass_on ? "what it wrote stands above"
-                                         : "`ddp-doctor run`, or -v, passes on all that it writes");
+                                         : "`ddp-doctor run` passes on all that it writes");
     }
     if (exit.kind == RankExit::Kind::kTimedOut) {
       return fmt::format(
@@ -129,17 +138,24 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
   return {};
 }
 
-// A script that starts its ranks itself, started as ranks: each of them starts them all.
+// A script that starts its ranks itself, started as ranks: each of them starts them all, if no
+// other was there first (a port that is fixed).
 std::string why_twice(const std::vector<ProcessNote>& notes, const ProgramOptions& options) {
   if (options.is_command()) return {};
   std::set<int> ranks;
+  std::map<pid_t, int> children;  // of multiprocessing, those that would be ranks
+  for (const auto& note : notes) ++children[note.parent];
   for (const auto& note : notes) {
-    if (!note.rank || ranks.insert(*note.rank).second) continue;
+    if (!note.rank) continue;
+    const bool second = !ranks.insert(*note.rank).second;
+    const bool sibling = note.parent != getpid() && children[note.parent] > 1;
+    if (!second && !sibling) continue;
     return fmt::format(
-        "{0} starts its ranks itself: two processes are rank {1}; run it as a command: ddp-doctor "
-        "run -- python "
-        "{0}{2}",
-        options.program.string(), *note.rank,
+        "{} starts its ranks itself: {}; run it as a command: ddp-doctor run -- {} {}{}",
+        options.program.string(),
+        second ? fmt::format("two processes are rank {}", *note.rank)
+               : std::string("what was started as one rank has started several"),
+        options.python.empty() ? "python" : options.python, options.program.string(),
         options.words.empty() ? "" : " " + joined(options.words));
   }
   return {};

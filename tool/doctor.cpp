@@ -86,6 +86,12 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
   const auto is = [&](CLI::ExitCodes code) {
     return error.get_exit_code() == static_cast<int>(code);
   };
+  constexpr std::string_view kUnknownSetting = "INI was not able to parse ";
+  if (is(CLI::ExitCodes::ConfigError) && problem.starts_with(kUnknownSetting)) {
+    problem = fmt::format("{}: no flag is called {}; mend the file, or name another with --config",
+                          app.get_config_ptr()->as<std::string>(),
+                          problem.substr(kUnknownSetting.size()));
+  }
   const bool of_words = is(CLI::ExitCodes::ExtrasError) || is(CLI::ExitCodes::RequiredError);
   for (const auto* chosen : app.get_subcommands()) {
     command += " " + chosen->get_name();

@@ -94,6 +94,7 @@ void apply_gate(Report& report, const GateOptions& options, const RenderOptions&
   std::vector<Suppression> suppressions;
   for (const auto& text : options.suppressions) suppressions.emplace_back(text);
   suppress(report, suppressions, rendering);
+  report.nothing_compared = report.world_size == 1 && !options.baseline;
   if (options.update_baseline) update_baseline(report, options, rendering, messages);
 }
 

@@ -31,6 +31,7 @@ std::vector<ProcessNote> process_notes(const fs::path& folder) {
       const json content = json::parse(in);
       ProcessNote note;
       note.pid = content.at("pid").get<pid_t>();
+      note.parent = maybe<pid_t>(content, "parent").value_or(0);
       note.torch = maybe<std::string>(content, "torch").value_or("");
       note.distributed = maybe<bool>(content, "distributed").value_or(false);
       note.rank = maybe<int>(content, "rank");

@@ -15,6 +15,7 @@ namespace ddp_doctor {
 
 struct ProcessNote {
   pid_t pid = 0;
+  pid_t parent = 0;
   std::string torch;         // its version
   bool distributed = false;  // torch.distributed was initialised
   std::optional<int> rank;

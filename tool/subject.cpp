@@ -12,6 +12,7 @@
 #include "lib/error.h"
 #include "lib/record/worker.h"
 #include "tool/examination.h"
+#include "tool/interpreter.h"
 #include "tool/job_rank.h"
 #include "tool/program_file.h"
 
@@ -43,11 +44,27 @@ std::string known_strategy(const std::string& name) {
                      fmt::join(kScriptStrategies, ", "));
 }
 
-// "train.py --epochs 3", where --epochs is the program's.
+// "train.py --epochs 3", where --epochs is the program's; "torchrun train.py"; "-m package.train".
 void refuse_extras(const CLI::App& app, const std::filesystem::path& program) {
   const auto extras = app.remaining();
   if (extras.empty()) return;
   const std::string words = fmt::format("{}", fmt::join(extras, " "));
+  if (extras.front() == "-m" && !program.empty()) {
+    throw CLI::ExtrasError(
+        fmt::format(
+            "-m: not known to ddp-doctor; run a module as a command, and say how many ranks: "
+            "ddp-doctor {} --nproc-per-node 2 -- python -m {}",
+            app.get_name(), program.string()),
+        CLI::ExitCodes::ExtrasError);
+  }
+  std::error_code ignored;
+  if (!program.empty() && !std::filesystem::exists(program, ignored) &&
+      !find_executable(program.string()).empty()) {
+    throw CLI::ExtrasError(
+        fmt::format("{0} is a command: put -- before it: ddp-doctor {1} -- {0} {2}",
+                    program.string(), app.get_name(), words),
+        CLI::ExitCodes::ExtrasError);
+  }
   throw CLI::ExtrasError(
       program.empty()
           ? words + ": not known to ddp-doctor"

@@ -70,7 +70,7 @@ std::string comparison(const RunReport& best, const std::vector<const RunReport*
   }
   if (cheapest) return "; the cheaper here" + text;
   return fmt::format("; none of the cures is measurably cheaper here{}{}",
-                     repeated(best) ? "" : " (--steps or --repeats may tell more)", text);
+                     repeated(best) ? "" : " (more --repeats may tell)", text);
 }
 
 // An unused parameter that another run shows in use at some step is not dead weight.

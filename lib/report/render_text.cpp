@@ -60,7 +60,7 @@ class TextReport {
   // Long runs: the first and the last steps; JSON has them all.
   static constexpr std::size_t kRowsAtEachEnd = 10;
   static bool hidden(std::size_t row, std::size_t rows) {
-    return rows > 2 * kRowsAtEachEnd && row >= kRowsAtEachEnd && row < rows - kRowsAtEachEnd;
+    return rows > 2 * kRowsAtEachEnd + 1 && row >= kRowsAtEachEnd && row < rows - kRowsAtEachEnd;
   }
 
   // What a gate says: what fails it, what could not be decided, and the verdict. Figures that no

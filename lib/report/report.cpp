@@ -350,7 +350,10 @@ Report make_report(std::vector<RunReport> runs) {
   return report;
 }
 
-Health Report::health() const { return health_of(findings, runs.front()); }
+Health Report::health() const {
+  const Health health = health_of(findings, runs.front());
+  return health == Health::kHealthy && nothing_compared ? Health::kInconclusive : health;
+}
 
 bool Report::bit_identical() const {
   const auto& rows = runs.front().steps_table;

@@ -147,9 +147,10 @@ struct Report {
   std::vector<PartialSuppression> partial_suppressions;
   std::vector<Equality> equalities;  // of each run with the first, where they are compared
   std::string difference;            // in one sentence, where they are compared
+  bool nothing_compared = false;     // a gate that had one rank, and no baseline
 
   // Sick with a finding at warning or above; inconclusive where nothing was found and the run did
-  // not get to its end.
+  // not get to its end, or a gate compared nothing.
   Health health() const;
   // Gradients and weights of the examined run were equal on every rank at every step recorded, bit
   // for bit.

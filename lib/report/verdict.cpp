@@ -22,6 +22,8 @@ std::string reason_of(const Report& report, Health health) {
   const auto& run = report.runs.front();
   if (health == Health::kSick) return names_of(report.findings);
   if (health == Health::kInconclusive) {
+    if (report.nothing_compared && run.conclusive())
+      return "one rank, nothing to compare across ranks: give the gate two or more";
     if (run.completed && !run.whole() && !run.steps_table.empty()) {
       return fmt::format("nothing found on {} of {}, and the others are not in this report",
                          ranks_of(run.ranks.list()), report.world_size);

@@ -14,6 +14,10 @@ done
 DDP_DOCTOR_LR=1 DDP_DOCTOR_NPROC_PER_NODE=3 DDP_DOCTOR_MASTER_PORT=1 doctor 3 run -- true
 
 doctor 2 run "$work/train.py" --epochs 3; complained "--epochs 3: not known to ddp-doctor; put the program's own arguments after --: ddp-doctor run .*train.py -- --epochs 3"
+doctor 2 run -m package.train; complained 'ddp-doctor run --nproc-per-node 2 -- python -m package.train'
+doctor 2 run env train.py; complained 'env is a command: put -- before it: ddp-doctor run -- env train.py'
+doctor 2 run -- "$PYTHON_TORCH" -c 'import torch.distributed as dist; dist.init_process_group("gloo")'
+complained 'starts no ranks.*environment variable [A-Z_]* expected.*ddp-doctor run --nproc-per-node 2 -- '
 doctor 2 run --epochs; complained '--epochs: not known to ddp-doctor'
 doctor 2 run "$work/missing.py"; complained 'missing.py: no such file'
 printf '#!/bin/sh\n' >"$work/trainer"

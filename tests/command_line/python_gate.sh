@@ -9,6 +9,9 @@ cd "$work" || exit 1
 doctor 0 check "$here/train.py" --out "$work/healthy" -- --steps 25
 [ "$(cat "$work/out")" = 'Verdict: healthy: 2 ranks x 25 steps, replicas bit-identical' ] && [ ! -s "$work/err" ] || fail "$last: more than one line"
 
+# A gate that compared nothing does not pass.
+doctor 3 check --nproc-per-node 1 "$here/train.py"; printed '^Verdict: inconclusive: one rank, nothing to compare across ranks: give the gate two or more$'
+
 # One unit in the last place, in one element of one parameter among ten million, at one step only.
 cat >ulp.py <<'PY'
 import torch

@@ -20,6 +20,7 @@ namespace ddp_doctor {
 namespace {
 
 constexpr char kFrozen[] = "frozen";
+constexpr char kReplaced[] = "replaced after wrapping";
 constexpr char kNeverCalled[] = "never called";
 constexpr char kDetached[] = "called, but detached from the output";
 constexpr char kUnread[] = "its module ran, but the output does not depend on it";
@@ -37,6 +38,7 @@ const char* reason_for(const TimelineStep& step, int tensor) {
     if (!usage) continue;
     seen = true;
     if (usage->frozen) return kFrozen;
+    if (usage->replaced) return kReplaced;
     reached = reached || usage->reached.value_or(false);
     unknown = unknown || !usage->reached;
     in_output = in_output || usage->in_output.value_or(false);
@@ -49,6 +51,8 @@ const char* reason_for(const TimelineStep& step, int tensor) {
 
 const char* sentence_for(const std::string& reason) {
   if (reason == kFrozen) return "requires_grad was switched off after wrapping";
+  if (reason == kReplaced)
+    return "another object stands in its place since wrapping; the reducer waits for the first one";
   if (reason == kListed)
     return "PyTorch's own error lists it, and that step's optimizer does not hold it: frozen, or "
            "not "
@@ -68,6 +72,7 @@ const char* sentence_for(const std::string& reason) {
 
 std::string cure_for(const std::string& reason) {
   if (reason == kFrozen) return "Set requires_grad=False before wrapping.";
+  if (reason == kReplaced) return "Replace parameters before wrapping, or wrap again.";
   if (reason == kNeverCalled)
     return "Call the module in forward, or remove it (or set requires_grad=False before wrapping).";
   if (reason == kDetached)
