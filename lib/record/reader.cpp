@@ -334,20 +334,26 @@ RankRecord RecordReader::read_outline() const {
   });
 }
 
-std::optional<PackedRow> RecordReader::seen(std::int64_t step, Slot slot) const {
-  return database_->guarded([&]() -> std::optional<PackedRow> {
+std::vector<std::optional<PackedRow>> RecordReader::seen(
+    Slot slot, const std::vector<std::int64_t>& steps) const {
+  return database_->guarded([&] {
+    auto& connection = database_->connection;
+    Transaction snapshot(connection, "DEFERRED");  // or each step would lock the file anew
     if (!database_->seen) {
       database_->seen.emplace(
-          database_->connection,
+          connection,
           "SELECT what, stage, list, root, bytes FROM seen JOIN content ON "
           "content.id = seen.content WHERE step = ? AND what = ? AND stage = ?");
     }
     Statement& row = *database_->seen;
-    row.bind_all(step, static_cast<int>(slot.what), static_cast<int>(slot.stage));
-    if (!row.next()) return {};
-    auto packed = packed_row_of(database_->connection, row, 0, database_->lists);
+    std::vector<std::optional<PackedRow>> rows(steps.size());
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      row.bind_all(steps[i], static_cast<int>(slot.what), static_cast<int>(slot.stage));
+      if (row.next()) rows[i] = packed_row_of(connection, row, 0, database_->lists);
+    }
     row.reset();  // or its lock would stay
-    return packed;
+    sqlite3_db_release_memory(connection.get());
+    return rows;
   });
 }
 
@@ -384,7 +390,7 @@ std::int64_t RecordReader::last_examined_step() const {
 RecordReader::Weights RecordReader::weights(std::int64_t step) const {
   return database_->guarded([&] {
     Weights weights{step, {}};
-    const auto row = seen(step, {Seen::kDigests, Stage::kWeight});
+    const auto row = seen({Seen::kDigests, Stage::kWeight}, {step}).front();
     if (!row) return weights;
     std::map<int, std::size_t> positions;
     for (std::size_t i = 0; i < row->size(); ++i) positions[(*row->list)[i].tensor] = i;

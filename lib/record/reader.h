@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lib/error.h"
 #include "lib/record/call_log.h"
@@ -44,8 +45,11 @@ class RecordReader {
   RankRecord read() const;
   // Of observations, samples and usages only the roots.
   RankRecord read_outline() const;
-  // What was seen there, or only its root; nothing if nothing was.
-  std::optional<PackedRow> seen(std::int64_t step, Slot slot) const;
+  // What was seen in each of `steps`, nothing where nothing was; holds no page of the file
+  // afterwards.
+  std::vector<std::optional<PackedRow>> seen(Slot slot,
+                                             const std::vector<std::int64_t>& steps) const;
+  // Only its root.
   std::optional<Root> root(std::int64_t step, Slot slot) const;
   // Of all steps in between, by step.
   std::map<std::int64_t, Root> roots(Slot slot, std::int64_t first, std::int64_t last) const;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/timeline/seen_steps.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
-#include "lib/record/reader.h"
 #include "lib/timeline/in_parallel.h"
 
 namespace ddp_doctor {
@@ -12,6 +13,14 @@ namespace {
 constexpr std::size_t kMostStepsAtOnce = 64;
 constexpr std::size_t kBytesPerTensor = 40;
 constexpr std::size_t kMostKnownLists = 64;
+constexpr std::size_t kMostReaders = 1024;
+
+// How many records may stay open: half of the files that this process may open.
+std::size_t most_readers() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
+  return std::min<rlim_t>(files.rlim_cur / 2, kMostReaders);
+}
 
 }  // namespace
 
@@ -23,6 +32,7 @@ SeenSteps::SeenSteps(std::map<int, std::vector<int>> run_ids, int first, std::si
       ranks_(ranks),
       tensors_(tensors),
       files_(std::move(files)),
+      readers_(std::min(files_.size(), most_readers())),
       most_held_(most_held) {
   std::map<std::vector<int>, int> numberings;
   for (const auto& [rank, ids] : run_ids_)
@@ -117,7 +127,7 @@ StepDetails::Row SeenSteps::row_of(int rank, PackedRow packed) {
 }
 
 // Of the steps from `index` on, as many as seem to fit in half of what may be held: the fewer steps
-// at once, the more often each record is opened.
+// at once, the more often each record is asked.
 void SeenSteps::read(std::size_t index, Slot slot) {
   const std::size_t expected =
       1 + steps_[index]->groups(slot)->readers.size() * tensors_ * kBytesPerTensor;
@@ -144,8 +154,13 @@ void SeenSteps::read(std::size_t index, Slot slot) {
   for (auto& [rank, wanted] : by_rank) tasks.emplace_back(rank, &wanted);
   in_parallel(tasks.size(), [&](std::size_t task) {
     const auto& [rank, all_wanted] = tasks[task];
-    const RecordReader reader(files_.at(rank));
-    for (auto& wanted : *all_wanted) wanted.row = reader.seen(wanted.step, slot);
+    std::vector<std::int64_t> numbers;
+    for (const auto& wanted : *all_wanted) numbers.push_back(wanted.step);
+    std::optional<RecordReader> own;
+    auto& reader = index_of(rank) < readers_.size() ? readers_[index_of(rank)] : own;
+    if (!reader) reader.emplace(files_.at(rank));
+    auto rows = reader->seen(slot, numbers);
+    for (std::size_t i = 0; i < rows.size(); ++i) (*all_wanted)[i].row = std::move(rows[i]);
   });
 
   std::size_t bytes = 0;

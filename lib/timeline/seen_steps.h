@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "lib/record/reader.h"
 #include "lib/timeline/step_details.h"
 
 namespace ddp_doctor {
@@ -63,6 +65,7 @@ class SeenSteps {
   std::size_t ranks_;
   std::size_t tensors_;
   std::map<int, std::filesystem::path> files_;
+  std::vector<std::optional<RecordReader>> readers_;  // of the first ranks: they stay open
   std::size_t most_held_;
   std::vector<std::unique_ptr<StepDetails>> steps_;
   std::vector<std::vector<std::int64_t>> recorded_;  // by step and rank: its number in the record
