@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 
@@ -76,6 +77,17 @@ std::string unknown_command(const std::vector<std::string>& args) {
   return fmt::format("{} is not a command; there are {}", args.front(), known);
 }
 
+// CLI11 names the flag whose value is wrong, whoever gave it.
+std::string named_by_environment(const CLI::App& command, const std::string& problem) {
+  for (const auto* option : command.get_options()) {
+    const char* value = std::getenv(option->get_envname().c_str());
+    if (value != nullptr && problem.starts_with(option->get_name() + ":") &&
+        option->results() == std::vector<std::string>{value})
+      return fmt::format(" (from the environment variable {})", option->get_envname());
+  }
+  return {};
+}
+
 int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams streams) {
   if (error.get_exit_code() == 0) {  // --help, --version
     app.exit(error, streams.out, streams.err);
@@ -95,6 +107,7 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
   const bool of_words = is(CLI::ExitCodes::ExtrasError) || is(CLI::ExitCodes::RequiredError);
   for (const auto* chosen : app.get_subcommands()) {
     command += " " + chosen->get_name();
+    problem += named_by_environment(*chosen, problem);
     if (const auto found = misspelling(*chosen); found && of_words) {
       problem = fmt::format("{} is not known to ddp-doctor; did you mean {}?{}", found->word,
                             found->meant, takes_words(chosen->get_name()) ? kOwnWords : "");

@@ -94,7 +94,7 @@ std::string summary_of(const RunReport& run) {
     text = fmt::format("{} {}{}", finding.rule, finding.name,
                        finding.first_step ? fmt::format(" from step {}", *finding.first_step) : "");
   }
-  if (text.empty()) return run.clean() ? "clean" : run.outcome;
+  if (text.empty()) return run.outcome;
   return more == 0 ? text : fmt::format("{} and {} more", text, more);
 }
 

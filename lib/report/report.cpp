@@ -209,7 +209,8 @@ std::string outcome_of(const RunReport& run) {
     codes += (codes.empty() ? "" : ", ") + finding.rule + " " + finding.name;
   }
   if (!codes.empty()) return codes;
-  return run.whole() ? "clean" : "nothing found on " + ranks_of(run.ranks.list());
+  if (!run.whole()) return "nothing found on " + ranks_of(run.ranks.list());
+  return run.conclusive() ? "clean" : "no step compared";
 }
 
 // What its strategy did to the program, as the lowest rank says.

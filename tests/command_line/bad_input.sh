@@ -18,6 +18,8 @@ doctor 2 run "$FIXTURES/tensors.pt"; complained 'tensors.pt: holds tensors \(tor
 doctor 2 run "$EXAMPLES/orphan.pt" --optimizer lion; complained 'optimizer'
 doctor 2 run "$EXAMPLES/orphan.pt" --strategies warp; complained 'warp is not a strategy'
 doctor 2 run "$EXAMPLES/orphan.pt" --select DDP999; complained 'DDP999 is not a rule'
+DDP_DOCTOR_EVERY=often doctor 2 run "$EXAMPLES/orphan.pt"; complained 'often.*the environment variable DDP_DOCTOR_EVERY'
+DDP_DOCTOR_EVERY=often doctor 2 run "$EXAMPLES/orphan.pt" --every 0; complained '--every: Value 0 not in range 1 to 1000000$'
 doctor 2 run; complained 'program is required'
 doctor 2 cure; complained 'cure is not a command; there are run, check, bisect, compare, report'
 doctor 2 run "$FIXTURES/bare.pt"; complained 'forward needs 1 input\(s\), 0 given.*--input float32\[8,32\]'

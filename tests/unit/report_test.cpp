@@ -67,6 +67,7 @@ TEST(Report, IsInconclusiveWhereNoStepWasCompletedByAll) {
   RunBuilder run(2, {"w"}, 0);
   const Report report = make_report({report_run(run.build(), 0)});
   EXPECT_EQ(report.health(), Health::kInconclusive);
+  EXPECT_EQ(report.runs.front().outcome, "no step compared");
 }
 
 TEST(Report, IsHealthyWithAdviceOnly) {
