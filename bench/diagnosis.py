@@ -6,8 +6,8 @@ usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--
 
 Every rank has the given number of parameters of 64 elements; the steps that are looked at are those of `run --every N --warmup 20`, each with local,
 reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. --fit: also with half and a quarter
-of the ranks, examined steps and parameters, each by itself, and the exponent by which processor time grows with it: of a second report, whose records
-the system has read and written out, since the first pays for that by chance. Needs no torch.
+of the ranks, examined steps and parameters, each by itself, and the exponent by which processor time grows with it: of a second report, since
+what the system spends on bringing the records back from the disk depends on how many of them its cache still holds. Needs no torch.
 """
 import argparse
 import array
