@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMost = 64 * 1024;
+constexpr std::size_t kMax = 64 * 1024;
 
 struct Pipe {
   Pipe() {
@@ -39,7 +39,7 @@ bool take(Pipe& pipe, std::string& text) {
   const ssize_t got = read(pipe.ends[0], buffer, sizeof buffer);
   if (got < 0 && errno == EINTR) return true;
   if (got <= 0) return false;
-  if (text.size() < kMost) text.append(buffer, static_cast<std::size_t>(got));
+  if (text.size() < kMax) text.append(buffer, static_cast<std::size_t>(got));
   return true;
 }
 

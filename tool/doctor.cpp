@@ -26,7 +26,7 @@ constexpr Command kCommands[] = {
     {"explain", "Explain a rule, or an error text from standard input", setup_explain},
     {"rules", "List the rules", setup_rules},
     {"env", "Show what is installed and what is possible here", setup_env},
-    {"demo", "Run a built-in patient", setup_demo},
+    {"demo", "Run a built-in example of a bug", setup_demo},
     {"generate", "Print the manual page, or a shell's completions", setup_generate, true},
 };
 

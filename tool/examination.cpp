@@ -11,10 +11,10 @@
 #include "lib/record/run_info.h"
 #include "lib/record/worker.h"
 #include "lib/report/proof.h"
-#include "tool/as_is.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
 #include "tool/prepared_ranks.h"
+#include "tool/program_launch.h"
 #include "tool/program_run.h"
 #include "tool/run_folder.h"
 #include "tool/script_run.h"
@@ -24,25 +24,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string strategy_of(const Examinee& examinee) {
-  return std::visit([](const auto& options) { return options.strategy; }, examinee);
+std::string strategy_of(const ExaminedProgram& program) {
+  return std::visit([](const auto& options) { return options.strategy; }, program);
 }
 
-std::vector<std::string> strategies_for(const Examinee& examinee) {
-  if (std::holds_alternative<ScriptOptions>(examinee))
+std::vector<std::string> strategies_for(const ExaminedProgram& program) {
+  if (std::holds_alternative<ScriptOptions>(program))
     return {std::begin(kScriptStrategies), std::end(kScriptStrategies)};
   return {std::begin(kProgramStrategies), std::end(kProgramStrategies)};
 }
 
 // As little examination as there can be: for step times.
-Examinee unexamined(Examinee examinee) {
+ExaminedProgram unexamined(ExaminedProgram program) {
   constexpr std::int64_t kNever = 1'000'000'000;
-  std::visit([](auto& options) { options.every = kNever; }, examinee);
-  if (auto* program = std::get_if<ProgramOptions>(&examinee)) {
-    program->warmup = 0;
-    program->pass_on = false;
+  std::visit([](auto& options) { options.every = kNever; }, program);
+  if (auto* options = std::get_if<ProgramOptions>(&program)) {
+    options->warmup = 0;
+    options->pass_on = false;
   }
-  return examinee;
+  return program;
 }
 
 // The runs of one examination, each in a folder of its own within the examination's.
@@ -54,18 +54,18 @@ class Runs {
   const fs::path& folder() const { return folder_.path(); }
 
   // Throws Error where the run is none and it is the first; of others that is to be read.
-  void add(const Examinee& examinee, int repeats = -1) {
+  void add(const ExaminedProgram& program, int repeats = -1) {
     RunInfo run;
     run.index = count_++;
     run.purpose = purpose_;
     run.repeats = repeats;
     const fs::path folder =
-        folder_.path() / fmt::format("{:02}-{:.60}{}", run.index, strategy_of(examinee),
+        folder_.path() / fmt::format("{:02}-{:.60}{}", run.index, strategy_of(program),
                                      repeats < 0 ? "" : fmt::format("-again-{:02}", repeats));
     fs::create_directory(folder);
     fs::permissions(folder, fs::perms::owner_all);
     std::optional<std::string> failure;
-    if (const auto* given = std::get_if<ScriptOptions>(&examinee)) {
+    if (const auto* given = std::get_if<ScriptOptions>(&program)) {
       ScriptOptions script = *given;
       script.rehearsed = !rehearsed_.insert(script.program).second;
       run_script(run, script, folder, prepared_, progress(script.strategy, script.steps));
@@ -73,10 +73,10 @@ class Runs {
       failure = why_not_run(folder, run);
       if (failure) rehearsed_.erase(script.program);
     } else {
-      const auto& program = std::get<ProgramOptions>(examinee);
-      if (!program.pass_on && repeats < 0)
-        say(fmt::format("{} under {}", name_of_program(program), program.strategy));
-      run_program(run, program, folder, streams_);
+      const auto& options = std::get<ProgramOptions>(program);
+      if (!options.pass_on && repeats < 0)
+        say(fmt::format("{} under {}", name_of_program(options), options.strategy));
+      run_program(run, options, folder, streams_);
       clear_progress();
       if (!run.failure.empty()) failure = run.failure;
     }
@@ -86,11 +86,11 @@ class Runs {
 
   // In turn, so that what else happens on this machine meets them all; there and back, so that none
   // is always the first.
-  void repeat(std::vector<std::pair<int, Examinee>> examinees, int rounds) {
+  void repeat(std::vector<std::pair<int, ExaminedProgram>> programs, int rounds) {
     for (int round = 0; round < rounds; ++round) {
       say(fmt::format("timing: round {} of {}", round + 1, rounds));
-      for (const auto& [index, examinee] : examinees) add(unexamined(examinee), index);
-      std::reverse(examinees.begin(), examinees.end());
+      for (const auto& [index, program] : programs) add(unexamined(program), index);
+      std::reverse(programs.begin(), programs.end());
     }
     clear_progress();
   }
@@ -118,12 +118,12 @@ class Runs {
 };
 
 // Those whose step times say something.
-std::vector<std::pair<int, Examinee>> worth_timing(const Report& report,
-                                                   const std::vector<Examinee>& examinees) {
-  std::vector<std::pair<int, Examinee>> worth;
+std::vector<std::pair<int, ExaminedProgram>> worth_timing(
+    const Report& report, const std::vector<ExaminedProgram>& programs) {
+  std::vector<std::pair<int, ExaminedProgram>> worth;
   for (std::size_t i = 0; i < report.runs.size(); ++i) {
     if (report.runs[i].completed && report.runs[i].step_time)
-      worth.emplace_back(static_cast<int>(i), examinees[i]);
+      worth.emplace_back(static_cast<int>(i), programs[i]);
   }
   if (worth.size() < 2) worth.clear();
   return worth;
@@ -131,36 +131,36 @@ std::vector<std::pair<int, Examinee>> worth_timing(const Report& report,
 
 }  // namespace
 
-Examinee under(const Examinee& patient, const std::string& strategy) {
-  Examinee other = patient;
+ExaminedProgram under(const ExaminedProgram& program, const std::string& strategy) {
+  ExaminedProgram other = program;
   std::visit([&](auto& options) { options.strategy = strategy; }, other);
   return other;
 }
 
-Report examine(const std::vector<Examinee>& examinees, Purpose purpose,
+Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
                const ExaminationOptions& options, Streams streams) {
   Runs runs(purpose, options, streams);
-  for (const auto& examinee : examinees) runs.add(examinee);
+  for (const auto& program : programs) runs.add(program);
   if (options.repeats > 0) {
-    runs.repeat(worth_timing(read_examination(runs.folder()), examinees), options.repeats);
+    runs.repeat(worth_timing(read_examination(runs.folder()), programs), options.repeats);
   }
   return read_examination(runs.folder());
 }
 
-Report examine_and_fix(const Examinee& patient, const ExaminationOptions& options,
+Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions& options,
                        Streams streams) {
   Runs runs(Purpose::kFix, options, streams);
-  std::vector<Examinee> examinees = {patient};
-  runs.add(patient);
+  std::vector<ExaminedProgram> programs = {program};
+  runs.add(program);
   const auto try_each = [&](const std::vector<std::string>& strategies) {
     for (const auto& strategy : strategies) {
-      examinees.push_back(under(patient, strategy));
-      if (auto* program = std::get_if<ProgramOptions>(&examinees.back()))
-        program->pass_on = false;  // it said it all the first time
-      runs.add(examinees.back());
+      programs.push_back(under(program, strategy));
+      if (auto* options = std::get_if<ProgramOptions>(&programs.back()))
+        options->pass_on = false;  // it said it all the first time
+      runs.add(programs.back());
     }
   };
-  const auto possible = strategies_for(patient);
+  const auto possible = strategies_for(program);
   for (;;) {  // what is prescribed first, then what is left where that does not do
     const auto strategies = prescribed(read_examination(runs.folder()), possible);
     if (strategies.empty()) break;
@@ -169,7 +169,7 @@ Report examine_and_fix(const Examinee& patient, const ExaminationOptions& option
   if (const auto together = combined(read_examination(runs.folder())); !together.empty())
     try_each({together});
   if (options.repeats > 0) {
-    runs.repeat(worth_timing(read_examination(runs.folder()), examinees), options.repeats);
+    runs.repeat(worth_timing(read_examination(runs.folder()), programs), options.repeats);
   }
   return read_examination(runs.folder());
 }

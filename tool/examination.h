@@ -16,8 +16,8 @@
 
 namespace ddp_doctor {
 
-// A program and its strategy.
-using Examinee = std::variant<ScriptOptions, ProgramOptions>;
+// A program and the strategy it runs under.
+using ExaminedProgram = std::variant<ScriptOptions, ProgramOptions>;
 
 struct ExaminationOptions {
   std::optional<std::filesystem::path> out;  // keeps the records there
@@ -28,15 +28,16 @@ struct ExaminationOptions {
 // Runs them one after another; the first is judged, the others stand beside it, or each is judged
 // (kCompare). Throws Error if the first cannot be run at all (with what the ranks said),
 // Interrupted on Ctrl-C. Progress goes to `streams.err` if it is a terminal.
-Report examine(const std::vector<Examinee>& examinees, Purpose purpose,
+Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
                const ExaminationOptions& options, Streams streams);
 
 // Runs it, then under every strategy that a finding prescribes, and where several findings have one
 // each, under all of these together.
-Report examine_and_fix(const Examinee& patient, const ExaminationOptions& options, Streams streams);
+Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions& options,
+                       Streams streams);
 
 // The same program under another strategy.
-Examinee under(const Examinee& patient, const std::string& strategy);
+ExaminedProgram under(const ExaminedProgram& program, const std::string& strategy);
 
 // Reads what an examination left in `folder`.
 Report read_examination(const std::filesystem::path& folder);

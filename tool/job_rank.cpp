@@ -18,11 +18,11 @@
 
 #include "lib/error.h"
 #include "lib/timeline/replica_watch.h"
-#include "tool/as_is.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
 #include "tool/launch.h"
 #include "tool/movement.h"
+#include "tool/program_launch.h"
 #include "tool/run_folder.h"
 
 namespace ddp_doctor {

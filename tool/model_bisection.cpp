@@ -14,7 +14,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostTrials = 32;
+constexpr std::size_t kMaxTrials = 32;
 
 bool about_unused(const Finding& finding) {
   static constexpr std::array kRules = {"DDP201", "DDP202", "DDP203", "DDP206"};
@@ -74,7 +74,7 @@ class Narrowing {
 
  private:
   bool cures(const std::vector<std::string>& frozen) {
-    if (result_.trials.size() == kMostTrials) return false;
+    if (result_.trials.size() == kMaxTrials) return false;
     const RunReport run = run_(frozen);
     const bool clean = run.completed && !has_unused(run);
     result_.trials.push_back({frozen, clean, run.outcome});

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 // gdb reads the symbols of libtorch; a machine with many ranks has no time and memory for many.
 constexpr auto kPatience = std::chrono::seconds(3);
-constexpr std::size_t kMost = 8;
+constexpr std::size_t kMax = 8;
 
 std::vector<std::string> command_for(pid_t pid) {
   const std::string process = std::to_string(pid);
@@ -52,7 +52,7 @@ pid_t start(pid_t process, const fs::path& file) {
 void write_native_stacks(const std::map<fs::path, pid_t>& processes) {
   std::vector<pid_t> running;
   for (const auto& [file, process] : processes) {
-    if (running.size() == kMost) break;
+    if (running.size() == kMax) break;
     if (const pid_t started = start(process, file); started > 0) running.push_back(started);
   }
   const auto latest = std::chrono::steady_clock::now() + kPatience;

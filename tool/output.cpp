@@ -121,13 +121,13 @@ void write_file(const std::filesystem::path& file, const std::string& text) {
 
 // GitHub shows what a step leaves there on the page of the run; 1 MiB at most, or nothing.
 void write_step_summary(const Report& report, RenderOptions options) {
-  constexpr std::size_t kMost = 1024 * 1024;
+  constexpr std::size_t kMax = 1024 * 1024;
   const char* file = std::getenv("GITHUB_STEP_SUMMARY");
   if (file == nullptr || *file == '\0') return;
   options.brief = true;
   std::ostringstream text;
   render_markdown(report, options, text);
-  std::ofstream(file, std::ios::app) << text.str().substr(0, kMost / 2);
+  std::ofstream(file, std::ios::app) << text.str().substr(0, kMax / 2);
 }
 
 }  // namespace

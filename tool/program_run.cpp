@@ -7,9 +7,9 @@
 #include <cctype>
 
 #include "lib/timeline/replica_watch.h"
-#include "tool/as_is.h"
 #include "tool/free_port.h"
 #include "tool/launch.h"
+#include "tool/program_launch.h"
 
 namespace ddp_doctor {
 namespace {

@@ -44,11 +44,11 @@ std::string recorded_end(const std::filesystem::path& folder, int rank) {
 }
 
 std::string last_words(const Relay& relay) {
-  constexpr std::size_t kMost = 4000;
+  constexpr std::size_t kMax = 4000;
   const std::string text = relay.last_words();
   if (const auto mark = text.rfind(kErrorMark); mark != std::string::npos)
-    return text.substr(mark + kErrorMark.size(), kMost);
-  return text.size() > kMost ? text.substr(text.size() - kMost) : text;
+    return text.substr(mark + kErrorMark.size(), kMax);
+  return text.size() > kMax ? text.substr(text.size() - kMax) : text;
 }
 
 }  // namespace ddp_doctor

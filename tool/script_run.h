@@ -21,7 +21,7 @@ void run_script(RunInfo& run, const ScriptOptions& options, const std::filesyste
 
 // Why the run is none: a program that no rank could start, a record that could not be written, a
 // worker that does not run. A rank that was killed, or one whose first pass failed while others'
-// did not, is a patient.
+// did not, is worth a report.
 std::optional<std::string> why_not_run(const std::filesystem::path& folder, const RunInfo& run);
 
 }  // namespace ddp_doctor

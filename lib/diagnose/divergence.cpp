@@ -9,7 +9,7 @@
 #include "lib/diagnose/calls.h"
 #include "lib/diagnose/divergence_reason.h"
 #include "lib/diagnose/facts.h"
-#include "lib/diagnose/falls.h"
+#include "lib/diagnose/rank_failures.h"
 
 namespace ddp_doctor {
 namespace {
@@ -95,8 +95,8 @@ std::optional<Divergence> first_parting(const Timeline& timeline, const Logs& lo
 // rank issued another size there. first_parting sees no difference in such calls.
 std::optional<Divergence> refused(const Timeline& timeline, const Logs& logs) {
   for (const auto& [rank, log] : logs) {
-    const auto fall = fall_of(timeline, rank);
-    if (!fall || fall->kind != "mismatched-collective") continue;
+    const auto failure = failure_of(timeline, rank);
+    if (!failure || failure->kind != "mismatched-collective") continue;
     const auto last = std::find_if(log->rbegin(), log->rend(),
                                    [](const LoggedCall& call) { return call.position > 0; });
     if (last == log->rend() || !by_hand(*last)) continue;
@@ -126,7 +126,7 @@ std::optional<Divergence> refused(const Timeline& timeline, const Logs& logs) {
 }
 
 bool anybody_fell(const Timeline& timeline) {
-  return !falls_of(timeline).empty() || !silent_ranks(timeline).empty();
+  return !rank_failures(timeline).empty() || !silent_ranks(timeline).empty();
 }
 
 }  // namespace

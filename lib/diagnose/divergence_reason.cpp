@@ -8,8 +8,8 @@
 #include <set>
 
 #include "lib/diagnose/facts.h"
-#include "lib/diagnose/falls.h"
 #include "lib/diagnose/loops.h"
+#include "lib/diagnose/rank_failures.h"
 
 namespace ddp_doctor {
 namespace {
@@ -32,8 +32,8 @@ class Judge {
   // False: the parting is a consequence of something else.
   bool decide() {
     for (int rank : missing_) {
-      const auto fall = fall_of(timeline_, rank);
-      if (fall && of_its_own(*fall)) return false;
+      const auto failure = failure_of(timeline_, rank);
+      if (failure && of_its_own(*failure)) return false;
     }
     // Every later parting is explained by this one.
     if (std::string cause = skipped_backward(); !cause.empty()) return mismatch(std::move(cause));

@@ -199,8 +199,8 @@ std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t
 }
 
 std::string ranks_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kMostOneByOne = 8;
-  if (ranks.size() > kMostOneByOne) return "ranks " + RankSet(ranks).text();
+  constexpr std::size_t kMaxOneByOne = 8;
+  if (ranks.size() > kMaxOneByOne) return "ranks " + RankSet(ranks).text();
   std::vector<std::string> words;
   for (int rank : ranks) words.push_back(std::to_string(rank));
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(words);

@@ -78,10 +78,10 @@ const std::byte* element_at(const TensorView& tensor, std::int64_t position) {
 SampledValues sample(const TensorView& tensor) {
   std::int64_t numel = 1;
   for (const std::int64_t size : tensor.sizes) numel *= size;
-  constexpr auto kMost = static_cast<std::int64_t>(kSamplePositions);
+  constexpr auto kMax = static_cast<std::int64_t>(kSamplePositions);
   SampledValues values;
-  for (std::int64_t k = 0; k < std::min(numel, kMost); ++k) {
-    const std::int64_t position = numel <= kMost ? k : (2 * k + 1) * numel / (2 * kMost);
+  for (std::int64_t k = 0; k < std::min(numel, kMax); ++k) {
+    const std::int64_t position = numel <= kMax ? k : (2 * k + 1) * numel / (2 * kMax);
     values.push_back(as_double(element_at(tensor, position), tensor.dtype));
   }
   return values;

@@ -64,7 +64,7 @@ inline void for_each_row(const std::byte* block, std::size_t bytes, Row row) {
 constexpr std::size_t kRow = 128;  // bytes: 32 words
 constexpr std::size_t kLanes = kRow / sizeof(float);
 constexpr int kRowsInFloat = 16;  // whose squares are added as floats, then as doubles
-constexpr int kMostScale = 126;   // of a normal float
+constexpr int kMaxScale = 126;    // of a normal float
 
 using Words = simd::native_simd<std::int32_t>;
 using Floats = simd::native_simd<float>;
@@ -305,7 +305,7 @@ __attribute__((noinline)) Figures<Format> look_again(Figures<Format> figures,
   const float max_abs = Format::value(figures.largest);
   if (max_abs == 0.0F) return {0, 0.0};
   int scale = -__builtin_ilogbf(max_abs);
-  if (scale > kMostScale) scale = kMostScale;
+  if (scale > kMaxScale) scale = kMaxScale;
   figures = figures_of<Format, true>(block, bytes, __builtin_ldexpf(1.0F, scale));
   figures.squares = __builtin_ldexp(figures.squares, -2 * scale);
   return figures;

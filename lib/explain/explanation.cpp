@@ -21,7 +21,7 @@ using std::string_view;
 // A known text in this log.
 struct Found {
   const KnownText* text;
-  Facts facts = {};
+  MessageFields facts = {};
   std::size_t line = std::numeric_limits<std::size_t>::max();
   std::vector<const LogStream*> streams = {};
 };
@@ -92,14 +92,15 @@ void collect_errors(const LogStream& stream, std::vector<std::size_t> known, Own
       errors.last_line = number;
     }
     if (!own) continue;
-    RankSaid& said = errors.found.facts.by(stream.rank);
+    RankFields& fields = errors.found.facts.by(stream.rank);
     // Without labels they may be those of several ranks.
     const std::size_t most = stream.rank ? 1 : 5;
-    const auto seen = std::any_of(said.figures.begin(), said.figures.end(),
+    const auto seen = std::any_of(fields.figures.begin(), fields.figures.end(),
                                   [&](const auto& figure) { return figure.second == line; });
-    if (seen || said.figures.size() >= most) continue;
-    said.note(said.figures.empty() ? "error" : fmt::format("error {}", said.figures.size() + 1),
-              std::string(line));
+    if (seen || fields.figures.size() >= most) continue;
+    fields.note(
+        fields.figures.empty() ? "error" : fmt::format("error {}", fields.figures.size() + 1),
+        std::string(line));
     errors.found.line = std::min(errors.found.line, number);
   }
 }
@@ -109,13 +110,13 @@ void sort_unique(auto& list) {
   list.erase(std::unique(list.begin(), list.end()), list.end());
 }
 
-std::vector<RankSaid> said_in(const Facts& facts) {
-  std::vector<RankSaid> all;
-  for (const auto& [rank, said] : facts.ranks) {
-    const bool empty = said.indices.empty() && said.names.empty() && said.figures.empty();
+std::vector<RankFields> fields_in(const MessageFields& facts) {
+  std::vector<RankFields> all;
+  for (const auto& [rank, fields] : facts.ranks) {
+    const bool empty = fields.indices.empty() && fields.names.empty() && fields.figures.empty();
     // That some line has no label is worth nothing if others have.
     if (rank < 0 && empty && facts.ranks.size() > 1) continue;
-    all.push_back(said);
+    all.push_back(fields);
     sort_unique(all.back().indices);
     sort_unique(all.back().names);
   }
@@ -130,7 +131,7 @@ Explanation explanation_of(const Found& found, const std::string& program) {
   explanation.severity = known.severity;
   explanation.certainty = known.certainty;
   explanation.line = found.line;
-  explanation.said = said_in(found.facts);
+  explanation.fields = fields_in(found.facts);
   explanation.suspects.assign(found.facts.suspects.begin(), found.facts.suspects.end());
   explanation.says = known.says;
   explanation.means.assign(known.means.begin(), known.means.end());
@@ -177,7 +178,7 @@ void relate(std::vector<Explanation>& explanations, Depth nearest) {
 
 std::vector<int> Explanation::ranks() const {
   std::vector<int> ranks;
-  for (const auto& rank : said) {
+  for (const auto& rank : fields) {
     if (rank.rank) ranks.push_back(*rank.rank);
   }
   return ranks;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/diagnose/finding.h"
-#include "lib/explain/said.h"
+#include "lib/explain/message_fields.h"
 
 namespace ddp_doctor {
 
@@ -24,12 +24,12 @@ struct Explanation {
   std::vector<std::string> rules;  // the likeliest first; none if no rule is about it
   Severity severity = Severity::kError;
   Certainty certainty = Certainty::kLikely;
-  std::string torch;              // the versions that word it so; empty if all do
-  std::size_t line = 0;           // of what was pasted, where it stands first
-  std::vector<RankSaid> said;     // what each rank's message says, by rank
-  std::vector<int> suspects;      // ranks that others waited for, or that fell first
-  std::string says;               // in one sentence
-  std::vector<std::string> seen;  // what this log shows beyond that
+  std::string torch;               // the versions that word it so; empty if all do
+  std::size_t line = 0;            // of what was pasted, where it stands first
+  std::vector<RankFields> fields;  // what each rank's message says, by rank
+  std::vector<int> suspects;       // ranks that others waited for, or that fell first
+  std::string says;                // in one sentence
+  std::vector<std::string> seen;   // what this log shows beyond that
   std::vector<std::string> means;
   std::vector<std::string> causes;
   std::vector<NextCommand> next;

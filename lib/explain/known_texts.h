@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lib/diagnose/finding.h"
-#include "lib/explain/said.h"
+#include "lib/explain/message_fields.h"
 
 namespace ddp_doctor {
 

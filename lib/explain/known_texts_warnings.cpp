@@ -17,10 +17,11 @@ const KnownText kNeedlessFindUnused = {
     .versions = {{"unused parameters in the forward pass", "1.9 and later"},
                  {"find_unused_parameters=True was specified", "1.8"}},
     .says = "find_unused_parameters=True, and in this iteration every parameter was used.",
-    .means = {"Training is right. The flag costs a walk over the graph and an all-reduce in every "
-              "step, and keeps the buckets in their first order.",
-              "It is said once per process, about one iteration: a branch that is taken rarely may "
-              "need the flag later."},
+    .means =
+        {"Training is right. The flag costs a walk over the graph and an all-reduce in every "
+         "step, and keeps the buckets in their first order.",
+         "It is printed once per process, about one iteration: a branch that is taken rarely may "
+         "need the flag later."},
     .causes = {"The flag was set as a precaution, or is a framework's default.",
                "Outputs that the loss leaves out count as used here: parameters without a gradient "
                "may still exist."},
@@ -57,7 +58,7 @@ const KnownText kCreateGraph = {
         "not averaged.",
     .means = {"Autograd does not see the all-reduce. Second-order terms are each rank's own, and "
               "replicas may drift apart without an error.",
-              "It is said at every 1000th time only."},
+              "It is printed every 1000th time only."},
     .causes = {"A gradient penalty, meta-learning, Hessian products. A second backward through the "
                "same forward is not reduced at all (DDP109)."},
     .run = "shows whether the gradients that the optimizer uses agree across ranks",

@@ -16,9 +16,9 @@ std::optional<long long> number_in(string_view text) {
 }
 
 std::optional<int> small_number_in(string_view text) {
-  constexpr long long kMost = 100'000'000;
+  constexpr long long kMax = 100'000'000;
   const auto number = number_in(text);
-  return number && *number <= kMost ? std::optional(static_cast<int>(*number)) : std::nullopt;
+  return number && *number <= kMax ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
 std::optional<int> number_after(string_view text, string_view words) {

@@ -74,10 +74,10 @@ std::optional<Label> mpi_label(string_view& text) {
 // What may stand before a label: the time, a line number, the letter or word of a log level, the
 // process that Ray names. Its length; 0 for anything else.
 std::size_t length_of_preamble(string_view text) {
-  constexpr std::size_t kMost = 60;
+  constexpr std::size_t kMax = 60;
   if (text.empty()) return 0;
   if (text.front() == '[' || text.front() == '(') {
-    const auto end = text.substr(0, kMost).find(text.front() == '[' ? ']' : ')');
+    const auto end = text.substr(0, kMax).find(text.front() == '[' ? ']' : ')');
     if (end == string_view::npos) return 0;
     const auto inside = text.substr(1, end - 1);
     const bool known = text.front() == '('
@@ -87,7 +87,7 @@ std::size_t length_of_preamble(string_view text) {
   }
   const auto end = std::min(text.find(' '), text.find('['));
   const auto word = text.substr(0, end);
-  if (word.empty() || word.size() > kMost) return 0;
+  if (word.empty() || word.size() > kMax) return 0;
   for (const string_view level : {"INFO", "WARNING", "ERROR", "stderr", "stdout", "-", "|"})
     if (word == level || word == std::string(level) + ":") return word.size();
   const bool is_time = word.find_first_not_of("0123456789:.,TZEWIF+-/") == string_view::npos &&

@@ -20,11 +20,11 @@ struct Figures {
 
 Figures figures_of(const Explanation& explanation, const std::string& what) {
   Figures figures;
-  for (const auto& said : explanation.said) {
-    const auto* value = said.figure(what);
+  for (const auto& fields : explanation.fields) {
+    const auto* value = fields.figure(what);
     if (value == nullptr) continue;
     figures.values.insert(*value);
-    if (said.rank) figures.ranks.push_back(*said.rank);
+    if (fields.rank) figures.ranks.push_back(*fields.rank);
   }
   return figures;
 }
@@ -38,16 +38,16 @@ std::vector<int> behind(const Explanation& explanation, const std::string& what)
   std::vector<int> last;
   long long least = 0;
   bool differ = false;
-  for (const auto& said : explanation.said) {
-    const auto* value = said.figure(what);
-    if (value == nullptr || !said.rank) continue;
+  for (const auto& fields : explanation.fields) {
+    const auto* value = fields.figure(what);
+    if (value == nullptr || !fields.rank) continue;
     const long long number = std::atoll(value->c_str());
     differ |= !last.empty() && number != least;
     if (last.empty() || number < least) {
-      last = {*said.rank};
+      last = {*fields.rank};
       least = number;
     } else if (number == least) {
-      last.push_back(*said.rank);
+      last.push_back(*fields.rank);
     }
   }
   return differ ? last : std::vector<int>();
@@ -56,21 +56,21 @@ std::vector<int> behind(const Explanation& explanation, const std::string& what)
 }  // namespace
 
 void weigh_unused(Explanation& explanation) {
-  std::vector<const RankSaid*> lists;
-  for (const auto& said : explanation.said) {
-    if (!said.indices.empty() || !said.names.empty()) lists.push_back(&said);
+  std::vector<const RankFields*> lists;
+  for (const auto& fields : explanation.fields) {
+    if (!fields.indices.empty() || !fields.names.empty()) lists.push_back(&fields);
   }
   if (lists.empty()) {
     explanation.seen.emplace_back("There is no list of parameters in the text.");
     return;
   }
   std::vector<int> ranks;
-  for (const auto* said : lists) {
-    if (said->rank) ranks.push_back(*said->rank);
+  for (const auto* fields : lists) {
+    if (fields->rank) ranks.push_back(*fields->rank);
   }
-  const bool same = std::all_of(lists.begin(), lists.end(), [&](const auto* said) {
-    return said->indices == lists.front()->indices &&
-           (!said->indices.empty() || said->names == lists.front()->names);
+  const bool same = std::all_of(lists.begin(), lists.end(), [&](const auto* fields) {
+    return fields->indices == lists.front()->indices &&
+           (!fields->indices.empty() || fields->names == lists.front()->names);
   });
   if (!same) {
     explanation.seen.emplace_back(

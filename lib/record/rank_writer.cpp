@@ -14,7 +14,7 @@ namespace {
 constexpr int kAnyKeep = take::kKeep | take::kKeepLast | take::kKeepWanted;
 constexpr int kLoss = -1;  // among tensors
 // Steps that wait for a GPU. A program that runs further ahead of it is waited for by PyTorch, too.
-constexpr std::size_t kMostUnwritten = 16;
+constexpr std::size_t kMaxUnwritten = 16;
 
 }  // namespace
 
@@ -176,7 +176,7 @@ void RankWriter::write_step(StepRecord step) {
 
 void RankWriter::write_what_is_ready(bool wait) {
   while (!unwritten_.empty() &&
-         (wait || unwritten_.size() > kMostUnwritten || unwritten_.front().seen.ready())) {
+         (wait || unwritten_.size() > kMaxUnwritten || unwritten_.front().seen.ready())) {
     Unwritten next = std::move(unwritten_.front());
     unwritten_.pop_front();  // also if it cannot be written
     next.seen.take_answers();

@@ -15,13 +15,13 @@ namespace ddp_doctor {
 
 class Thinning {
  public:
-  static constexpr std::int64_t kMostBytes = std::int64_t{600} << 20;
+  static constexpr std::int64_t kMaxBytes = std::int64_t{600} << 20;
   static constexpr std::size_t kFirst = 32;     // examined steps that are kept in any case,
   static constexpr std::size_t kLatest = 64;    // and at the other end;
   static constexpr std::size_t kFinding = 64;   // from where replicas differ, too,
   static constexpr std::size_t kUnusual = 256;  // and this many where something else was unusual
 
-  explicit Thinning(std::int64_t most_bytes = kMostBytes) : most_bytes_(most_bytes) {}
+  explicit Thinning(std::int64_t most_bytes = kMaxBytes) : most_bytes_(most_bytes) {}
 
   // An examined step that takes `bytes`, in the order of steps.
   void add(std::int64_t step, std::int64_t bytes, bool unusual);

@@ -29,7 +29,7 @@ struct Place {
   bool skipped;
   std::array<char, WaitingSteps::kLongestTrace + 1> trace;
 };
-using Places = std::array<Place, WaitingSteps::kMost>;
+using Places = std::array<Place, WaitingSteps::kMax>;
 static_assert(std::is_trivially_copyable_v<Places> && sizeof(Places) <= WaitingSteps::kBytes);
 
 StepRecord step_of(const Place& p) {
@@ -58,7 +58,7 @@ StepRecord step_of(const Place& p) {
 bool WaitingSteps::add(const StepRecord& s) {
   const bool looked_at = s.examined || s.recorded_step || !s.calls.empty() || !s.samples.empty() ||
                          !s.observations.empty() || !s.usages.empty() || !s.values.empty();
-  if (looked_at || s.trace.size() > kLongestTrace || steps_.size() == kMost) return false;
+  if (looked_at || s.trace.size() > kLongestTrace || steps_.size() == kMax) return false;
   steps_.push_back(s);
   Place& p = (*static_cast<Places*>(map_.data()))[steps_.size() - 1];
   store(p.number, std::int64_t{0});

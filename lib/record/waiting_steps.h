@@ -14,7 +14,7 @@ namespace ddp_doctor {
 
 class WaitingSteps {
  public:
-  static constexpr std::size_t kMost = 16;
+  static constexpr std::size_t kMax = 16;
   static constexpr std::size_t kLongestTrace = 367;
 
   // Creates or truncates `file`; throws Error if that is impossible.
@@ -27,7 +27,7 @@ class WaitingSteps {
   // They are in the record now.
   void clear() noexcept;
 
-  static constexpr std::size_t kBytes = kMost * 512;
+  static constexpr std::size_t kBytes = kMax * 512;
 
  private:
   MappedFile map_;

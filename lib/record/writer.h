@@ -19,7 +19,7 @@ class RecordWriter {
   // folder cannot be written, the disk is full, or the file exists already. `most_bytes` of what is
   // seen of tensors: beyond that, old healthy steps become steps that were not examined.
   RecordWriter(const std::filesystem::path& folder, const RecordHeader& header,
-               std::int64_t most_bytes = Thinning::kMostBytes);
+               std::int64_t most_bytes = Thinning::kMaxBytes);
   ~RecordWriter();
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;

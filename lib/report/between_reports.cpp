@@ -14,7 +14,7 @@ namespace ddp_doctor {
 namespace {
 
 constexpr char kBetween[] = "between-reports";
-constexpr std::size_t kMostGroups = 16;  // that are listed
+constexpr std::size_t kMaxGroups = 16;  // that are listed
 
 using Groups = std::vector<RankSet>;
 
@@ -84,7 +84,7 @@ std::optional<Finding> look(const RunReport& merged, const Kind& kind) {
   finding.first_step = std::max<std::int64_t>(*first, 1);
   finding.evidence["kind"] = kBetween;
   auto& listed = finding.evidence["groups"] = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < groups.size() && i < kMostGroups; ++i)
+  for (std::size_t i = 0; i < groups.size() && i < kMaxGroups; ++i)
     listed.push_back(groups[i].text());
   finding.evidence["groups_in_all"] = groups.size();
   if (!kind.before_the_first) {

@@ -15,12 +15,12 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::uintmax_t kMostBytes = 4 << 20;
+constexpr std::uintmax_t kMaxBytes = 4 << 20;
 constexpr int kLinesBefore = 3;  // a call may begin above the line that Python names
 
 std::vector<std::string> lines_of(const std::string& file) {
   std::error_code ignored;
-  if (std::filesystem::file_size(file, ignored) > kMostBytes) return {};
+  if (std::filesystem::file_size(file, ignored) > kMaxBytes) return {};
   std::vector<std::string> lines;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) lines.push_back(line);

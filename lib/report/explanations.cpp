@@ -13,24 +13,24 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostParameters = 20;
-constexpr std::size_t kMostGroups = 8;
+constexpr std::size_t kMaxParameters = 20;
+constexpr std::size_t kMaxGroups = 8;
 
 template <class List>
 std::string shortened(const List& list) {
-  if (list.size() <= kMostParameters) return fmt::format("{}", fmt::join(list, ", "));
-  const List first(list.begin(), list.begin() + kMostParameters);
-  return fmt::format("{} and {} more", fmt::join(first, ", "), list.size() - kMostParameters);
+  if (list.size() <= kMaxParameters) return fmt::format("{}", fmt::join(list, ", "));
+  const List first(list.begin(), list.begin() + kMaxParameters);
+  return fmt::format("{} and {} more", fmt::join(first, ", "), list.size() - kMaxParameters);
 }
 
-std::string content_of(const RankSaid& said) {
+std::string content_of(const RankFields& fields) {
   std::vector<std::string> parts;
-  if (!said.indices.empty())
-    parts.push_back(fmt::format("parameter {} {}", said.indices.size() == 1 ? "index" : "indices",
-                                shortened(said.indices)));
-  if (!said.names.empty()) parts.push_back(shortened(said.names));
-  if (said.cut) parts.emplace_back("the list is cut short");
-  for (const auto& [what, value] : said.figures) parts.push_back(what + " " + value);
+  if (!fields.indices.empty())
+    parts.push_back(fmt::format("parameter {} {}", fields.indices.size() == 1 ? "index" : "indices",
+                                shortened(fields.indices)));
+  if (!fields.names.empty()) parts.push_back(shortened(fields.names));
+  if (fields.cut) parts.emplace_back("the list is cut short");
+  for (const auto& [what, value] : fields.figures) parts.push_back(what + " " + value);
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
@@ -42,18 +42,18 @@ struct Group {
 
 std::vector<Group> groups_of(const Explanation& explanation) {
   std::vector<Group> groups;
-  for (const auto& said : explanation.said) {
-    std::string content = content_of(said);
+  for (const auto& fields : explanation.fields) {
+    std::string content = content_of(fields);
     if (content.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const Group& g) { return g.content == content; });
     // A log of junk can have any number of "ranks"; only some lines are shown anyway.
-    if (group == groups.end() && groups.size() > 10 * kMostGroups) break;
+    if (group == groups.end() && groups.size() > 10 * kMaxGroups) break;
     if (group == groups.end()) {
       groups.push_back({{}, std::move(content)});
       group = groups.end() - 1;
     }
-    if (said.rank) group->ranks.push_back(*said.rank);
+    if (fields.rank) group->ranks.push_back(*fields.rank);
   }
   return groups;
 }
@@ -62,7 +62,7 @@ std::string ranks_in_short(const std::vector<int>& ranks) {
   const bool run =
       ranks.size() > 3 && ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
   if (run) return fmt::format("ranks {} to {}", ranks.front(), ranks.back());
-  if (ranks.size() <= kMostParameters) return ranks_of(ranks);
+  if (ranks.size() <= kMaxParameters) return ranks_of(ranks);
   return fmt::format("{} ranks from {} to {}", ranks.size(), ranks.front(), ranks.back());
 }
 
@@ -95,13 +95,13 @@ class ExplanationText {
                         ranks.empty() ? "" : ranks_in_short(ranks) + ", ", explanation.line);
     print_wrapped(out_, explanation.says, 2, 2);
     const auto groups = groups_of(explanation);
-    for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
+    for (std::size_t i = 0; i < std::min(groups.size(), kMaxGroups); ++i) {
       const auto& group = groups[i];
       print_wrapped(out_,
                     (group.ranks.empty() ? "" : ranks_in_short(group.ranks) + ": ") + group.content,
                     4, 6);
     }
-    if (groups.size() > kMostGroups)
+    if (groups.size() > kMaxGroups)
       out_ << "    and other ranks with other figures: --format json has them all\n";
     if (!explanation.torch.empty())
       print_wrapped(out_, fmt::format("Wording of torch versions: {}.", explanation.torch), 2, 2);
@@ -118,14 +118,14 @@ class ExplanationText {
 
 using nlohmann::ordered_json;
 
-ordered_json to_json(const RankSaid& said) {
+ordered_json to_json(const RankFields& fields) {
   ordered_json out = {{"rank", nullptr},
-                      {"indices", said.indices},
-                      {"names", said.names},
-                      {"complete", !said.cut},
+                      {"indices", fields.indices},
+                      {"names", fields.names},
+                      {"complete", !fields.cut},
                       {"figures", ordered_json::object()}};
-  if (said.rank) out["rank"] = *said.rank;
-  for (const auto& [what, value] : said.figures) out["figures"][what] = value;
+  if (fields.rank) out["rank"] = *fields.rank;
+  for (const auto& [what, value] : fields.figures) out["figures"][what] = value;
   return out;
 }
 
@@ -138,14 +138,14 @@ ordered_json to_json(const Explanation& explanation) {
                       {"torch", nullptr},
                       {"ranks", explanation.ranks()},
                       {"suspects", explanation.suspects},
-                      {"said", ordered_json::array()},
+                      {"fields", ordered_json::array()},
                       {"says", explanation.says},
                       {"seen", explanation.seen},
                       {"means", explanation.means},
                       {"causes", explanation.causes},
                       {"next", ordered_json::array()}};
   if (!explanation.torch.empty()) out["torch"] = explanation.torch;
-  for (const auto& said : explanation.said) out["said"].push_back(to_json(said));
+  for (const auto& fields : explanation.fields) out["fields"].push_back(to_json(fields));
   for (const auto& next : explanation.next)
     out["next"].push_back({{"command", next.command}, {"why", next.why}});
   return out;

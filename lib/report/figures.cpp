@@ -10,8 +10,8 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostRows = 40;
-constexpr std::size_t kMostColumns = 4;  // ranks that have one of their own
+constexpr std::size_t kMaxRows = 40;
+constexpr std::size_t kMaxColumns = 4;  // ranks that have one of their own
 
 using Row = std::vector<std::string>;
 
@@ -31,9 +31,9 @@ class Collector {
   void table(const std::string& caption, const Row& head, std::vector<Row> rows) {
     if (rows.empty()) return;
     Figures figures{caption, head, std::move(rows)};
-    if (auto& all = figures.rows; all.size() > kMostRows) {
-      figures.left_out = all.size() - kMostRows;
-      const auto half = all.begin() + kMostRows / 2;
+    if (auto& all = figures.rows; all.size() > kMaxRows) {
+      figures.left_out = all.size() - kMaxRows;
+      const auto half = all.begin() + kMaxRows / 2;
       all.erase(half, half + static_cast<std::ptrdiff_t>(figures.left_out));
     }
     tables_.push_back(std::move(figures));
@@ -54,7 +54,7 @@ class Collector {
 
   // One column per rank where there are few.
   void per_rank(Row& row, const StepRow* seen, const ByRank StepRow::*figures) const {
-    if (ranks() > kMostColumns) {
+    if (ranks() > kMaxColumns) {
       const auto cell = figures == &StepRow::loss ? cells::loss : cells::gradient_norm;
       row.push_back(seen == nullptr ? "" : cell(*seen));
       return;
@@ -65,7 +65,7 @@ class Collector {
     }
   }
   void per_rank_head(Row& head, const std::string& label) const {
-    if (ranks() > kMostColumns) {
+    if (ranks() > kMaxColumns) {
       head.push_back(label);
       return;
     }

@@ -14,7 +14,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMost = 200;  // a log of junk can name any number
+constexpr std::size_t kMax = 200;  // a log of junk can name any number
 
 MentionedParameter look_up(const RunReport& run, const TensorInfo* tensor, std::optional<int> index,
                            std::string name) {
@@ -67,7 +67,7 @@ MentionedParameters mentioned_in(const ExplainedLog& log, const RunReport& run) 
   std::set<int> indices;
   std::set<std::string> names;
   for (const auto& explanation : log.explanations) {
-    for (const auto& said : explanation.said) {
+    for (const auto& said : explanation.fields) {
       indices.insert(said.indices.begin(), said.indices.end());
       names.insert(said.names.begin(), said.names.end());
     }
@@ -79,13 +79,13 @@ MentionedParameters mentioned_in(const ExplainedLog& log, const RunReport& run) 
   for (const auto& tensor : run.tensors) all.trainable += tensor.ddp_index.has_value();
   std::set<std::string> shown;
   for (const int index : indices) {
-    if (all.parameters.size() == kMost) break;
+    if (all.parameters.size() == kMax) break;
     const auto* tensor = find([&](const TensorInfo& info) { return info.ddp_index == index; });
     all.parameters.push_back(look_up(run, tensor, index, ""));
     if (tensor != nullptr) shown.insert(tensor->name);
   }
   for (const auto& name : names) {
-    if (all.parameters.size() == kMost || shown.contains(name)) continue;
+    if (all.parameters.size() == kMax || shown.contains(name)) continue;
     const auto* tensor = find([&](const TensorInfo& info) { return info.name == name; });
     all.parameters.push_back(look_up(run, tensor, {}, name));
   }

@@ -67,7 +67,7 @@ void merge_exits(const std::vector<const RunReport*>& runs, RunReport& merged) {
   auto& exits = merged.info.exits;
   std::sort(exits.begin(), exits.end(),
             [](const RankExit& a, const RankExit& b) { return a.rank < b.rank; });
-  if (merged.ranks.size() <= kMostRanksOneByOne) return;
+  if (merged.ranks.size() <= kMaxRanksOneByOne) return;
   std::vector<int> well;
   std::erase_if(exits, [&](const RankExit& exit) {
     if (exit.kind != RankExit::Kind::kExited || exit.code != 0) return false;

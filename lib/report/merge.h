@@ -20,7 +20,7 @@ struct NamedReport {
 
 // Beyond so many ranks, a merged report has no figures by rank, and of the ranks' ends only those
 // that stand out.
-inline constexpr std::size_t kMostRanksOneByOne = 64;
+inline constexpr std::size_t kMaxRanksOneByOne = 64;
 
 // At least one. Throws Error if two have the same rank, or they are not of one job.
 Report merge(std::vector<NamedReport> reports);

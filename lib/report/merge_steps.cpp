@@ -121,7 +121,7 @@ StepRow merge_row(const std::vector<const RunReport*>& runs, const RunReport& me
     // By how much, only the values of both would tell.
     if (!all_equal(roots->weight)) row.drift.reset();
   }
-  if (merged.ranks.size() > kMostRanksOneByOne) {
+  if (merged.ranks.size() > kMaxRanksOneByOne) {
     row.many.emplace();
     for (const auto* run : runs) add(*row.many, *run, row_of(*run, step));
     return row;

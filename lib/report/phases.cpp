@@ -39,7 +39,7 @@ class PhasesReader {
       most = std::max(most, steps);
     }
     if (most == 0) return {};
-    const auto at_most = static_cast<std::int64_t>(Phases::kMostBlocks);
+    const auto at_most = static_cast<std::int64_t>(Phases::kMaxBlocks);
     phases_.steps_per_block = (most + at_most - 1) / at_most;
     for (int rank : ranks) phases_.ranks.push_back(rank_of(rank));
     return std::move(phases_);
@@ -64,7 +64,7 @@ class PhasesReader {
     phases_.ranks_seen = seen.size();
     std::set<int> ranks;
     const auto add = [&](int rank) {
-      if (ranks.size() < Phases::kMostRanks && std::binary_search(seen.begin(), seen.end(), rank))
+      if (ranks.size() < Phases::kMaxRanks && std::binary_search(seen.begin(), seen.end(), rank))
         ranks.insert(rank);
     };
     for (const auto& finding : findings_) {

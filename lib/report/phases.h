@@ -20,8 +20,8 @@ namespace ddp_doctor {
 class Timeline;
 
 struct Phases {
-  static constexpr std::size_t kMostRanks = 12;
-  static constexpr std::size_t kMostBlocks = 100;  // of steps, for each rank
+  static constexpr std::size_t kMaxRanks = 12;
+  static constexpr std::size_t kMaxBlocks = 100;  // of steps, for each rank
 
   // Times are milliseconds since the first of these steps began, by the clock of each machine.
   struct Block {

@@ -47,10 +47,10 @@ struct Line {
   Values y;
 };
 
-// Lines over whole numbers, and a band behind them. More than kMostLines lines would look alike;
+// Lines over whole numbers, and a band behind them. More than kMaxLines lines would look alike;
 // the caller decides which to show.
 struct LineChart {
-  static constexpr std::size_t kMostLines = 8;
+  static constexpr std::size_t kMaxLines = 8;
   struct Band {
     std::string label;
     Values low, high;

@@ -45,7 +45,7 @@ std::string with_classes(std::string_view classes) {
   return classes.empty() ? "" : fmt::format(" class=\"{}\"", classes);
 }
 
-constexpr double kMost = std::numeric_limits<double>::max();
+constexpr double kMax = std::numeric_limits<double>::max();
 // Of ten, as doubles of full precision have them.
 constexpr double kLeastPower = -307.0;
 constexpr double kGreatestPower = 308.0;
@@ -134,8 +134,8 @@ Scale Scale::linear(double low, double high, std::size_t most, bool whole) {
   Scale scale;
   if (high <= low) {
     const double room = whole ? 0.5 : low == 0.0 ? 1.0 : std::fabs(low) / 2;
-    high = std::min(low + room, kMost);
-    if (low != 0.0 || whole) low = std::max(low - room, -kMost);
+    high = std::min(low + room, kMax);
+    if (low != 0.0 || whole) low = std::max(low - room, -kMax);
   }
   const auto parts = static_cast<double>(std::max<std::size_t>(most, 2));
   double step = round_up(std::max(high / parts - low / parts, 1e-300));
@@ -145,8 +145,8 @@ Scale Scale::linear(double low, double high, std::size_t most, bool whole) {
   for (double k = first; k <= last; ++k) {
     if (std::isfinite(k * step)) scale.ticks_.push_back(k * step);
   }
-  scale.low_ = whole ? low : std::max(first * step, -kMost);
-  scale.high_ = whole ? high : std::min(last * step, kMost);
+  scale.low_ = whole ? low : std::max(first * step, -kMax);
+  scale.high_ = whole ? high : std::min(last * step, kMax);
   return scale;
 }
 

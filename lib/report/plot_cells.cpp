@@ -11,7 +11,7 @@
 namespace ddp_doctor::plot {
 namespace {
 
-constexpr double kMostCell = 30.0;
+constexpr double kMaxCell = 30.0;
 constexpr double kRow = 16.0;
 constexpr double kGroupGap = 5.0;
 constexpr double kRightEdge = kWide - 26.0;
@@ -29,7 +29,7 @@ class CellsDrawing {
     label_right_ = group_right_ + (label > 0.0 ? label + 12 : 0.0);
     left_ = label_right_ + 10;
     const auto columns = static_cast<double>(std::max<std::size_t>(map_.first.size(), 1));
-    cell_ = std::min((kRightEdge - left_) / columns, kMostCell);
+    cell_ = std::min((kRightEdge - left_) / columns, kMaxCell);
     gap_ = cell_ >= 8 ? 1.5 : cell_ >= 4 ? 0.5 : 0.0;
   }
 

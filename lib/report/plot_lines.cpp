@@ -22,7 +22,7 @@ constexpr double kScaleHeight = 150.0;
 constexpr double kBelow = 38.0;
 constexpr double kRight = 14.0;
 // A marker on each point of this many; of more only on some, so that lines stay lines.
-constexpr std::size_t kMostMarked = 25;
+constexpr std::size_t kMaxMarked = 25;
 
 bool on_scale(double value, bool logarithmic) {
   return std::isfinite(value) && (!logarithmic || value > 0.0);
@@ -173,8 +173,8 @@ class LinesDrawing {
     }
     canvas_.path(commands, fmt::format("line l{}", number));
     // Markers of one line stand beside those of another.
-    const std::size_t every = seen <= kMostMarked ? 1 : seen / 8;
-    std::size_t count = every * number / LineChart::kMostLines;
+    const std::size_t every = seen <= kMaxMarked ? 1 : seen / 8;
+    std::size_t count = every * number / LineChart::kMaxLines;
     for (std::size_t i = 0; i < line.y.size(); ++i) {
       const auto& value = line.y[i];
       if (!value) continue;

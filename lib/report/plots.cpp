@@ -12,14 +12,14 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostRuns = plot::LineChart::kMostLines;
+constexpr std::size_t kMaxRuns = plot::LineChart::kMaxLines;
 
 class PlotCollector {
  public:
   explicit PlotCollector(const Report& report) : report_(report) {}
 
   std::vector<Plot> collect() {
-    const std::size_t runs = std::min(report_.runs.size(), kMostRuns);
+    const std::size_t runs = std::min(report_.runs.size(), kMaxRuns);
     for (std::size_t i = 0; i < runs; ++i) gradients(report_.runs[i]);
     drift();
     step_times();
@@ -36,9 +36,9 @@ class PlotCollector {
   }
 
   void note_on_other_runs(std::vector<std::string>& notes) const {
-    if (report_.runs.size() > kMostRuns)
+    if (report_.runs.size() > kMaxRuns)
       notes.push_back(
-          fmt::format("{} more runs are in the tables only.", report_.runs.size() - kMostRuns));
+          fmt::format("{} more runs are in the tables only.", report_.runs.size() - kMaxRuns));
   }
 
   plot::Caption named(const std::string& title, const std::string& description) const {
@@ -86,7 +86,7 @@ class PlotCollector {
     chart.above = "> 0, not measured";
     bool any = false;
     bool none_drifts = true;
-    for (std::size_t i = 0; i < std::min(report_.runs.size(), kMostRuns); ++i) {
+    for (std::size_t i = 0; i < std::min(report_.runs.size(), kMaxRuns); ++i) {
       const auto& run = report_.runs[i];
       chart.lines.push_back({run.label, {}});
       auto& values = all.emplace_back();

@@ -13,7 +13,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostPoints = 320;
+constexpr std::size_t kMaxPoints = 320;
 
 // Ranks whose values are the same in all steps.
 struct Course {
@@ -73,9 +73,9 @@ void note_on_points(std::size_t steps, std::vector<std::string>& notes) {
 }
 
 ThinnedLines thinned(const std::vector<std::int64_t>& x, const std::vector<plot::Values>& y) {
-  if (x.size() <= kMostPoints) return {x, y, 1};
+  if (x.size() <= kMaxPoints) return {x, y, 1};
   ThinnedLines out;
-  out.steps = (2 * x.size() + kMostPoints - 1) / kMostPoints;
+  out.steps = (2 * x.size() + kMaxPoints - 1) / kMaxPoints;
   out.y.resize(y.size());
   for (std::size_t begin = 0; begin < x.size(); begin += out.steps) {
     const std::size_t end = std::min(begin + out.steps, x.size());
@@ -119,7 +119,7 @@ plot::LineChart gradient_chart(const RunReport& run, std::vector<std::string>& n
   auto courses = courses_of(run, &StepRow::gradient_norm);
   const bool merged = std::any_of(run.steps_table.begin(), run.steps_table.end(),
                                   [](const StepRow& row) { return row.many.has_value(); });
-  if (courses.size() <= plot::LineChart::kMostLines && !merged) {
+  if (courses.size() <= plot::LineChart::kMaxLines && !merged) {
     for (auto& course : courses) {
       chart.lines.push_back({label_of(course), {}});
       values.push_back(std::move(course.values));

@@ -19,7 +19,7 @@ using plot::Lanes;
 // What is drawn of a call that another of its kind follows that closely is one with it.
 constexpr double kCloseBy = 1.0 / 2000;
 // Of more spans in a lane nobody points at each.
-constexpr std::size_t kMostExplained = 80;
+constexpr std::size_t kMaxExplained = 80;
 
 Lanes::Kind kind_of(Phases::Activity activity) {
   switch (activity) {
@@ -105,7 +105,7 @@ class LanesMaker {
                                                   : fmt::format(", in {}", rank.end->phase);
     }
     calls(lane, rank);
-    if (lane.spans.size() > kMostExplained) {
+    if (lane.spans.size() > kMaxExplained) {
       for (auto& span : lane.spans) span.text.clear();
     }
     lanes_.lanes.push_back(std::move(lane));

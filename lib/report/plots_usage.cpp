@@ -16,10 +16,10 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostMapRows = 48;
-constexpr std::size_t kMostMapColumns = 150;
+constexpr std::size_t kMaxMapRows = 48;
+constexpr std::size_t kMaxMapColumns = 150;
 constexpr std::size_t kAllOneByOne = 20;  // parameters, even if all were used
-constexpr std::size_t kMostRanksApart = 4;
+constexpr std::size_t kMaxRanksApart = 4;
 
 // Of some ranks, in some steps.
 struct Uses {
@@ -44,7 +44,7 @@ class UsageReader {
       position_[tensor.ddp_index.value_or(static_cast<int>(i))] = parameters_.size();
       parameters_.push_back(&tensor);
     }
-    steps_per_column_ = (run_.steps_table.size() + kMostMapColumns - 1) / kMostMapColumns;
+    steps_per_column_ = (run_.steps_table.size() + kMaxMapColumns - 1) / kMaxMapColumns;
   }
 
   plot::HeatMap read() {
@@ -61,9 +61,9 @@ class UsageReader {
       (always && parameters_.size() > kAllOneByOne ? others : alone).push_back(p);
     }
     std::vector<std::size_t> rest;
-    if (alone.size() > kMostMapRows) {
-      rest.assign(alone.begin() + kMostMapRows, alone.end());
-      alone.resize(kMostMapRows);
+    if (alone.size() > kMaxMapRows) {
+      rest.assign(alone.begin() + kMaxMapRows, alone.end());
+      alone.resize(kMaxMapRows);
     }
     for (const std::size_t p : alone) rows_of(p, alone.size());
     if (!rest.empty()) pooled(rest, fmt::format("{} more", count_of(rest.size(), "parameter")));
@@ -91,7 +91,7 @@ class UsageReader {
     map_.first.resize(columns);
     map_.last.resize(columns);
     const std::size_t ranks = run_.steps_table.front().unused.size();
-    if (ranks <= kMostRanksApart)
+    if (ranks <= kMaxRanksApart)
       apart_.assign(ranks,
                     std::vector<std::vector<Uses>>(parameters_.size(), std::vector<Uses>(columns)));
     for (std::size_t i = 0; i < run_.steps_table.size(); ++i) {
@@ -157,7 +157,7 @@ class UsageReader {
     const bool agree = std::all_of(apart_.begin(), apart_.end(), [&](const auto& of_rank) {
       return shares_of(of_rank[p]) == shares_of(apart_.front()[p]);
     });
-    if (agree || apart_.empty() || parameters * apart_.size() > kMostMapRows) {
+    if (agree || apart_.empty() || parameters * apart_.size() > kMaxMapRows) {
       map_.rows.push_back(
           {name_of(p), agree && !apart_.empty() ? "all ranks" : "", shares_of(all_[p])});
       return;
@@ -188,7 +188,7 @@ class UsageReader {
 }  // namespace
 
 Figures unused_parameters(const RunReport& run) {
-  constexpr std::size_t kMostNamed = 200;
+  constexpr std::size_t kMaxNamed = 200;
   struct Left {
     RankSet ranks;
     std::size_t steps = 0;
@@ -228,8 +228,8 @@ Figures unused_parameters(const RunReport& run) {
     figures.rows.push_back({tensor.name, std::to_string(index), ranks.text(),
                             fmt::format("{} of {}", steps, run.steps_table.size()),
                             std::to_string(first), std::to_string(last)});
-    if (figures.rows.size() == kMostNamed && left.size() > kMostNamed) {
-      figures.caption += fmt::format(" (the first {} of {})", kMostNamed, left.size());
+    if (figures.rows.size() == kMaxNamed && left.size() > kMaxNamed) {
+      figures.caption += fmt::format(" (the first {} of {})", kMaxNamed, left.size());
       break;
     }
   }

@@ -10,7 +10,7 @@
 
 namespace ddp_doctor {
 
-inline constexpr std::size_t kMostThreads = 8;
+inline constexpr std::size_t kMaxThreads = 8;
 
 // Calls work(i) for every i below `count`, several at once; throws what the first failure threw.
 template <class Work>
@@ -36,7 +36,7 @@ void in_parallel(std::size_t count, const Work& work) {
   };
   std::vector<std::thread> threads;
   const std::size_t most = std::min<std::size_t>(
-      {count, kMostThreads, std::max(1U, std::thread::hardware_concurrency())});
+      {count, kMaxThreads, std::max(1U, std::thread::hardware_concurrency())});
   for (std::size_t i = 1; i < most; ++i) threads.emplace_back(run);
   run();
   for (auto& thread : threads) thread.join();

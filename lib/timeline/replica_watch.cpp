@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kEvery = std::chrono::milliseconds(500);
-constexpr std::int64_t kMostValues = (64 << 20) / 4;  // of one request, in elements
-constexpr std::int64_t kMostLead = 1024;
+constexpr std::int64_t kMaxValues = (64 << 20) / 4;  // of one request, in elements
+constexpr std::int64_t kMaxLead = 1024;
 
 // The records of all ranks, or none as long as some rank has none.
 std::vector<RecordReader> open_records(const fs::path& folder) {
@@ -93,7 +93,7 @@ void ReplicaWatch::look_now() {
     not_before_ = 2 * step;  // how it goes on is seen at ever fewer steps
     return;
   }
-  if (asked_step_ > 0) lead_ = std::min(4 * lead_, kMostLead);
+  if (asked_step_ > 0) lead_ = std::min(4 * lead_, kMaxLead);
   ask(static_cast<int>(readers.size()), names);
 }
 
@@ -119,7 +119,7 @@ void ReplicaWatch::ask(int world_size, const std::vector<std::string>& names) {
   const fs::path request = folder_ / "values.json";
   {
     std::ofstream out(request.string() + ".new");
-    out << nlohmann::json{{"step", asked_step_}, {"parameters", names}, {"elements", kMostValues}};
+    out << nlohmann::json{{"step", asked_step_}, {"parameters", names}, {"elements", kMaxValues}};
   }
   fs::rename(request.string() + ".new", request);
   for (int rank = 0; rank < world_size; ++rank)

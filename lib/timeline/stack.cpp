@@ -10,7 +10,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostText = 1 << 20;
+constexpr std::size_t kMaxText = 1 << 20;
 
 // `  File "train.py", line 12 in main`
 std::optional<Frame> frame_of(std::string_view line) {
@@ -32,7 +32,7 @@ std::optional<Frame> frame_of(std::string_view line) {
 
 std::string beginning_of(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
-  std::string text(kMostText, '\0');
+  std::string text(kMaxText, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
   return text;

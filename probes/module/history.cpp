@@ -7,8 +7,8 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostTokens = 400;  // of a step's trace
-constexpr std::size_t kMostCalls = 1000;  // collectives that a step records one by one
+constexpr std::size_t kMaxTokens = 400;  // of a step's trace
+constexpr std::size_t kMaxCalls = 1000;  // collectives that a step records one by one
 
 auto key_of(const Collective& call) {
   return std::tie(call.op, call.reduce, call.dtype, call.numel, call.group, call.moment,
@@ -34,7 +34,7 @@ void History::call(Collective call) {
   const std::size_t end = calls_dropped_ + calls_.size();
   if (end > last_step_.calls && key_of(calls_.back()) == key_of(call)) {
     ++calls_.back().count;
-  } else if (end < last_step_.calls + kMostCalls) {
+  } else if (end < last_step_.calls + kMaxCalls) {
     calls_.push_back(std::move(call));
   }
 }
@@ -45,8 +45,8 @@ Mark History::now() const {
 
 std::string History::trace(const Mark& since) const {
   std::size_t from = std::max(since.tokens, tokens_dropped_) - tokens_dropped_;
-  const bool cut = since.tokens < tokens_dropped_ || tokens_.size() > from + kMostTokens;
-  from = std::max(from, tokens_.size() > kMostTokens ? tokens_.size() - kMostTokens : 0);
+  const bool cut = since.tokens < tokens_dropped_ || tokens_.size() > from + kMaxTokens;
+  from = std::max(from, tokens_.size() > kMaxTokens ? tokens_.size() - kMaxTokens : 0);
   std::string text = cut ? "..." : "";
   for (std::size_t i = from; i < tokens_.size(); ++i) {
     const auto& [word, count] = tokens_[i];
@@ -72,8 +72,8 @@ void History::step_ended(const std::vector<Mark>& begins) {
     calls = std::min(calls, begin.calls);
   }
   const auto late = [](std::size_t end, std::size_t most) { return end > most ? end - most : 0; };
-  forget(tokens_, tokens_dropped_, std::max(late(last_step_.tokens, kMostTokens), tokens));
-  forget(calls_, calls_dropped_, std::max(late(last_step_.calls, kMostCalls), calls));
+  forget(tokens_, tokens_dropped_, std::max(late(last_step_.tokens, kMaxTokens), tokens));
+  forget(calls_, calls_dropped_, std::max(late(last_step_.calls, kMaxCalls), calls));
 }
 
 }  // namespace ddp_doctor

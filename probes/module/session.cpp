@@ -17,7 +17,7 @@ namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kMostWarnings = 100;
+constexpr std::size_t kMaxWarnings = 100;
 
 std::string torch_version() {
   return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
@@ -115,7 +115,7 @@ void Session::event(const std::string& kind, const std::string& text) {
 
 // Something is not examined. Said once.
 void Session::warn(const std::string& text) {
-  if (warned_.size() < kMostWarnings && warned_.insert(text).second) event("warning", text);
+  if (warned_.size() < kMaxWarnings && warned_.insert(text).second) event("warning", text);
 }
 
 void Session::failed(const char* where, const char* what) noexcept {

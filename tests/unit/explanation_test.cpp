@@ -68,9 +68,9 @@ TEST(Explanation, UnusedParametersWithoutDebug) {
   EXPECT_THAT(e.rules, ElementsAre("DDP201", "DDP202"));
   EXPECT_EQ(e.certainty, Certainty::kLikely);
   EXPECT_EQ(e.torch, "1.9 and later");
-  ASSERT_EQ(e.said.size(), 1u);
-  EXPECT_EQ(e.said[0].rank, 0);
-  EXPECT_THAT(e.said[0].indices, ElementsAre(4, 5, 6));
+  ASSERT_EQ(e.fields.size(), 1u);
+  EXPECT_EQ(e.fields[0].rank, 0);
+  EXPECT_THAT(e.fields[0].indices, ElementsAre(4, 5, 6));
   EXPECT_THAT(first_seen(e), HasSubstr("Only rank 0's list"));
   EXPECT_EQ(e.next.front().command, "ddp-doctor run train.py");
   EXPECT_EQ(e.next.back().command, "ddp-doctor explain DDP202");
@@ -80,16 +80,16 @@ TEST(Explanation, UnusedParametersWithDebugInfoOrDetail) {
   const auto e =
       only(kDefault + "Parameters which did not receive grad for rank 1: c.bias, c.weight\n" +
            "Parameter indices which did not receive grad for rank 1: 4 5\n1 loss 0.5\n");
-  ASSERT_EQ(e.said.size(), 1u);
-  EXPECT_EQ(e.said[0].rank, 1);
-  EXPECT_THAT(e.said[0].indices, ElementsAre(4, 5));
-  EXPECT_THAT(e.said[0].names, ElementsAre("c.bias", "c.weight"));
+  ASSERT_EQ(e.fields.size(), 1u);
+  EXPECT_EQ(e.fields[0].rank, 1);
+  EXPECT_THAT(e.fields[0].indices, ElementsAre(4, 5));
+  EXPECT_THAT(e.fields[0].names, ElementsAre("c.bias", "c.weight"));
   // What TORCH_CPP_LOG_LEVEL=INFO adds.
   const auto noted = only(
       "[I reducer.cpp:1] [Rank 1] Parameter: c.bias did not get gradient in backwards pass.\n" +
       kDefault + indices(1, "5"));
   EXPECT_EQ(noted.text, "unfinished-reduction");
-  EXPECT_THAT(noted.said[0].names, ElementsAre("c.bias"));
+  EXPECT_THAT(noted.fields[0].names, ElementsAre("c.bias"));
   EXPECT_THAT(only("[Rank 0]: Parameter c.bias at index 5 is marked as unused.").rules,
               ElementsAre("DDP201", "DDP203"));
 }
@@ -126,13 +126,13 @@ TEST(Explanation, RanksThatListDifferentParameters) {
 
 TEST(Explanation, ListsThatWereCutOrBroken) {
   const auto cut = only(kDefault + indices(0, "4 5 6 ..."));
-  EXPECT_TRUE(cut.said[0].cut);
-  EXPECT_THAT(cut.said[0].indices, ElementsAre(4, 5, 6));
+  EXPECT_TRUE(cut.fields[0].cut);
+  EXPECT_THAT(cut.fields[0].indices, ElementsAre(4, 5, 6));
   const auto broken =
       only(kDefault +
            "Parameter indices which did not receive grad for rank 0: 8 9\n10 11 12\n"
            "3 2 1 go\n");
-  EXPECT_THAT(broken.said[0].indices, ElementsAre(8, 9, 10, 11, 12));
+  EXPECT_THAT(broken.fields[0].indices, ElementsAre(8, 9, 10, 11, 12));
   // Only its end was pasted.
   EXPECT_EQ(only(indices(3, "7")).text, "unused-list");
 }
@@ -142,7 +142,7 @@ TEST(Explanation, StaticGraphInBothDirections) {
   EXPECT_EQ(fewer.text, "static-graph-fewer");
   EXPECT_THAT(fewer.rules, ElementsAre("DDP206"));
   EXPECT_EQ(fewer.certainty, Certainty::kCertain);
-  EXPECT_THAT(fewer.said[0].indices, ElementsAre(4, 5));
+  EXPECT_THAT(fewer.fields[0].indices, ElementsAre(4, 5));
   EXPECT_EQ(only(kStaticFewer).torch, "1.9 and later");
   EXPECT_THAT(only(kStaticFewer + indices(0, "4") + kStaticFewer + indices(1, "5")).rules,
               ElementsAre("DDP206", "DDP202"));
@@ -171,10 +171,10 @@ TEST(Explanation, MarkedReadyTwiceInThreeEras) {
       kTwice + "one of the following reasons: 1) ... or try to use _set_static_graph() ...\n";
   const auto unnamed = only(newer + "Parameter at index 159 has been marked as ready twice.");
   EXPECT_EQ(unnamed.torch, "1.9 and later");
-  EXPECT_THAT(unnamed.said[0].indices, ElementsAre(159));
+  EXPECT_THAT(unnamed.fields[0].indices, ElementsAre(159));
   const auto named = only("  File \"torch/utils/checkpoint.py\", line 157, in backward\n" + newer +
                           "Parameter at index 1 with name f.bias has been marked as ready twice.");
-  EXPECT_THAT(named.said[0].names, ElementsAre("f.bias"));
+  EXPECT_THAT(named.fields[0].names, ElementsAre("f.bias"));
   EXPECT_THAT(first_seen(named), HasSubstr("checkpoint.py"));
 }
 
@@ -184,9 +184,9 @@ TEST(Explanation, ModelsThatDiffer) {
       "0 has inconsistent 4 params.");
   EXPECT_THAT(count.rules, ElementsAre("DDP306"));
   EXPECT_EQ(count.certainty, Certainty::kCertain);
-  ASSERT_EQ(count.said.size(), 2u);
-  EXPECT_EQ(*count.said[0].figure("trainable parameters"), "4");
-  EXPECT_EQ(*count.said[1].figure("trainable parameters"), "3");
+  ASSERT_EQ(count.fields.size(), 2u);
+  EXPECT_EQ(*count.fields[0].figure("trainable parameters"), "4");
+  EXPECT_EQ(*count.fields[1].figure("trainable parameters"), "3");
   // Most reports of it are not about the model at all.
   const auto zero = only(
       "DDP expects same model across all ranks, but Rank 0 has 382 params, while rank 1 has "
@@ -201,15 +201,15 @@ TEST(Explanation, ShapesThatDifferInThreeEras) {
       "same param in process 0.";
   const auto newer = only("RuntimeError: [1]: params[7" + end);
   EXPECT_THAT(newer.rules, ElementsAre("DDP306"));
-  EXPECT_EQ(newer.said[0].rank, 1);
-  EXPECT_THAT(newer.said[0].indices, ElementsAre(7));
-  EXPECT_EQ(*newer.said[0].figure("sizes"), "[5, 4]");
+  EXPECT_EQ(newer.fields[0].rank, 1);
+  EXPECT_THAT(newer.fields[0].indices, ElementsAre(7));
+  EXPECT_EQ(*newer.fields[0].figure("sizes"), "[5, 4]");
   const auto older = only("RuntimeError: params[7" + end);
-  EXPECT_EQ(older.said[0].rank, std::nullopt);
-  EXPECT_THAT(older.said[0].indices, ElementsAre(7));
+  EXPECT_EQ(older.fields[0].rank, std::nullopt);
+  EXPECT_THAT(older.fields[0].indices, ElementsAre(7));
   const auto oldest = only("RuntimeError: replicas[0][7" + end);
   EXPECT_THAT(oldest.torch, HasSubstr("earlier"));
-  EXPECT_THAT(oldest.said[0].indices, ElementsAre(7));
+  EXPECT_THAT(oldest.fields[0].indices, ElementsAre(7));
 }
 
 TEST(Explanation, CollectivesThatDifferInFourEras) {
@@ -224,14 +224,14 @@ TEST(Explanation, CollectivesThatDifferInFourEras) {
       ", but Rank 1 is running collective: CollectiveFingerPrint("
       "SequenceNumber=513876813OpType=BROADCAST).");
   EXPECT_THAT(older.ranks(), ElementsAre(1, 26));
-  EXPECT_EQ(*older.said[0].figure("number"), "513876813");
+  EXPECT_EQ(*older.fields[0].figure("number"), "513876813");
   EXPECT_THAT(older.seen, Contains(HasSubstr("Rank 1 issued fewer calls")));
   const auto shapes =
       only(begin + fingerprint(1, "", "OpType=ALLREDUCE, TensorShape=[195812480]") + ", but " +
            fingerprint(0, "", "OpType=ALLREDUCE, TensorShape=[51123456]"));
   EXPECT_THAT(shapes.rules[0], "DDP502");
   EXPECT_THAT(shapes.rules[1], "DDP202");
-  EXPECT_EQ(*shapes.said[0].figure("shape"), "[51123456]");
+  EXPECT_EQ(*shapes.fields[0].figure("shape"), "[51123456]");
   const auto newest =
       only(begin + fingerprint(0, "SequenceNumber=0, ", "OpType=ALLREDUCE, TensorShape=[4]") +
            ", but " + fingerprint(1, "SequenceNumber=0, ", "OpType=BROADCAST, TensorShape=[4]") +
@@ -248,8 +248,8 @@ TEST(Explanation, GlooSizes) {
       "op.nbytes. 40004 vs 4";
   const auto e = only(text);
   EXPECT_EQ(e.rules.front(), "DDP502");
-  EXPECT_EQ(*e.said[0].figure("bytes received"), "40004");
-  EXPECT_EQ(*e.said[0].figure("bytes expected"), "4");
+  EXPECT_EQ(*e.fields[0].figure("bytes received"), "40004");
+  EXPECT_EQ(*e.fields[0].figure("bytes expected"), "4");
   EXPECT_THAT(only(text + ". Received data size doesn't match expected size.").torch,
               HasSubstr("2.9 and later"));
 }
@@ -268,16 +268,16 @@ TEST(Explanation, WatchdogInThreeEras) {
       "ran for 1803184 milliseconds before timing out.");
   EXPECT_THAT(oldest.torch, HasSubstr("earlier"));
   EXPECT_THAT(oldest.ranks(), ElementsAre(1));
-  EXPECT_EQ(*oldest.said[0].figure("shape"), "[1]");
+  EXPECT_EQ(*oldest.fields[0].figure("shape"), "[1]");
   const auto older = only(watchdog(0, "SeqNum=469508, OpType=ALLREDUCE, "));
   EXPECT_THAT(older.torch, HasSubstr("1.12 and later"));
   const auto newest =
       only(watchdog(2, "SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, NumelOut=9801523, "));
   EXPECT_EQ(newest.rules.front(), "DDP501");
-  EXPECT_EQ(*newest.said[0].figure("number"), "808");
-  EXPECT_EQ(*newest.said[0].figure("collective"), "ALLREDUCE");
-  EXPECT_EQ(*newest.said[0].figure("elements"), "9801523");
-  EXPECT_EQ(*newest.said[0].figure("timeout in ms"), "600000");
+  EXPECT_EQ(*newest.fields[0].figure("number"), "808");
+  EXPECT_EQ(*newest.fields[0].figure("collective"), "ALLREDUCE");
+  EXPECT_EQ(*newest.fields[0].figure("elements"), "9801523");
+  EXPECT_EQ(*newest.fields[0].figure("timeout in ms"), "600000");
 }
 
 TEST(Explanation, WatchdogsThatPointToARank) {
@@ -303,7 +303,7 @@ TEST(Explanation, TimeoutsOfGloo) {
       "RuntimeError: [./gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting "
       "1800000ms for recv operation to complete");
   EXPECT_EQ(e.text, "collective-timeout");
-  EXPECT_EQ(*e.said[0].figure("waited"), "1800000 ms in recv");
+  EXPECT_EQ(*e.fields[0].figure("waited"), "1800000 ms in recv");
   const auto barrier = only(
       "RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 3000 ms\n"
       " Original exception: \n[./gloo/transport/tcp/unbound_buffer.cc:81] Timed "
@@ -318,14 +318,14 @@ TEST(Explanation, LostPeersComeAfterWhatTheyFollowFrom) {
       "[127.0.0.1]:7563. This is typically caused by a remote worker crashing.\n";
   const auto alone = only(lost);
   EXPECT_EQ(alone.rules.front(), "DDP504");
-  EXPECT_EQ(*alone.said[0].figure("peer"), "[127.0.0.1]:7563");
+  EXPECT_EQ(*alone.fields[0].figure("peer"), "[127.0.0.1]:7563");
   EXPECT_THAT(first_seen(alone), HasSubstr("the other ranks' output is needed"));
   EXPECT_THAT(texts_in(lost + "[rank1]: " + kTwice), ElementsAre("ready-twice", "peer-lost"));
   const auto own = explain_log(lost + "[rank1]: ValueError: bad sample 17\n");
   ASSERT_EQ(own.explanations.size(), 2u);
   EXPECT_EQ(own.explanations[0].text, "own-error");
   EXPECT_THAT(own.explanations[0].ranks(), ElementsAre(1));
-  EXPECT_EQ(*own.explanations[0].said[0].figure("error"), "ValueError: bad sample 17");
+  EXPECT_EQ(*own.explanations[0].fields[0].figure("error"), "ValueError: bad sample 17");
   EXPECT_THAT(first_seen(own.explanations[1]), HasSubstr("DDP504"));
   EXPECT_THAT(texts_in("NCCL error: remote process exited or there was a network error\n"
                        "ncclRemoteError: A call failed possibly due to a network error"),
@@ -339,7 +339,7 @@ TEST(Explanation, TorchrunsSummary) {
       "  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 14750)\n  error_file: <N/A>\n"
       "  traceback : Signal 9 (SIGKILL) received by PID 14750\n");
   EXPECT_THAT(e.suspects, ElementsAre(3));
-  EXPECT_EQ(*e.said[0].figure("exit code"), "-9");
+  EXPECT_EQ(*e.fields[0].figure("exit code"), "-9");
   EXPECT_THAT(first_seen(e), HasSubstr("out-of-memory"));
 }
 
@@ -356,7 +356,7 @@ TEST(Explanation, WarningsAndOthers) {
   const auto in_place = only(
       "RuntimeError: one of the variables needed for gradient computation has been modified by an "
       "inplace operation: [torch.FloatTensor [4]] is at version 4; expected version 3 instead.");
-  EXPECT_EQ(*in_place.said[0].figure("tensor"), "torch.FloatTensor [4]");
+  EXPECT_EQ(*in_place.fields[0].figure("tensor"), "torch.FloatTensor [4]");
   EXPECT_THAT(in_place.causes.front(), HasSubstr("broadcast_buffers=False"));
   EXPECT_EQ(
       only("RuntimeError: DistributedDataParallel is not needed when a module doesn't have any "

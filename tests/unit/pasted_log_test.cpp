@@ -95,8 +95,8 @@ TEST(PastedLog, MessagesOfInterleavedRanks) {
     ASSERT_EQ(log.explanations.size(), 1u) << form;
     const auto& e = log.explanations[0];
     EXPECT_THAT(e.ranks(), ElementsAre(0, 1)) << form;
-    EXPECT_THAT(e.said[0].indices, ElementsAre(4, 5)) << form;
-    EXPECT_THAT(e.said[1].indices, ElementsAre(2, 3)) << form;
+    EXPECT_THAT(e.fields[0].indices, ElementsAre(4, 5)) << form;
+    EXPECT_THAT(e.fields[1].indices, ElementsAre(2, 3)) << form;
     EXPECT_EQ(e.rules.front(), "DDP202") << form;
   }
 }

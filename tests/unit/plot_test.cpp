@@ -255,7 +255,7 @@ TEST(PhasesOfRanks, SayWhereAStalledRankWas) {
 TEST(PhasesOfRanks, OfAThousandStayFew) {
   RunBuilder builder = timed_run(200, 300);
   const auto phases = phases_of(builder.build(), {});
-  EXPECT_EQ(phases.ranks.size(), Phases::kMostRanks);
+  EXPECT_EQ(phases.ranks.size(), Phases::kMaxRanks);
   EXPECT_EQ(phases.ranks_seen, 200u);
   EXPECT_EQ(phases.ranks[0].blocks.size(), 100u);
   EXPECT_EQ(phases.steps_per_block, 3);

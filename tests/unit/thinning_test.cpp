@@ -96,10 +96,10 @@ StepRecord examined_step(std::int64_t number) {
 }
 
 TEST_F(ThinnedRecord, StaysBoundedAndReadable) {
-  constexpr std::int64_t kMost = 200'000;
+  constexpr std::int64_t kMax = 200'000;
   std::uintmax_t half = 0;
   {
-    RecordWriter writer(folder_, header(), kMost);
+    RecordWriter writer(folder_, header(), kMax);
     for (std::int64_t number = 1; number <= 4'000; ++number) {
       writer.write_step(examined_step(number));
       if (number == 2'000) half = fs::file_size(file());

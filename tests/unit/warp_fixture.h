@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A warp of 32 threads of the CPU, that run what a GPU would (lib/digest/cuda/warp_look.h).
+// A warp of 32 threads of the CPU, that run what a GPU would (lib/digest/cuda/warp_digest.h).
 #pragma once
 
 #include <array>

@@ -16,7 +16,7 @@
 #include "tool/interrupt.h"
 #include "tool/model_bisection.h"
 #include "tool/output.h"
-#include "tool/subject.h"
+#include "tool/program_arguments.h"
 
 namespace ddp_doctor {
 namespace {
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Outcome = JudgedCommit::Outcome;
 
 struct BisectOptions {
-  Subject subject;
+  ProgramArguments arguments;
   GateOptions gate;
   OutputOptions output;
   std::string good, bad;
@@ -66,11 +66,11 @@ void prepare_python(const Bisection& bisection) {
 }
 
 // "-- train.py --lr 1" names a program, "-- torchrun train.py" is a command.
-void take_program(Subject& subject, Call& call) {
-  if (!call.words || call.words->empty() || !subject.program.empty()) return;
+void take_program(ProgramArguments& arguments, Call& call) {
+  if (!call.words || call.words->empty() || !arguments.program.empty()) return;
   const fs::path first = call.words->front();
   if (first.extension() != ".py" && first.extension() != ".pt") return;
-  subject.program = first;
+  arguments.program = first;
   call.words->erase(call.words->begin());
 }
 
@@ -80,8 +80,8 @@ JudgedCommit judge(const CLI::App& app, const BisectOptions& options, const Call
                       .title = git(bisection.repository(), {"log", "-1", "--format=%s", commit})};
   try {
     const WorkingFolder there(bisection.check_out(commit));
-    const Examining how{.pass_on = options.verbose};
-    const int code = examine_subject(app, options.subject, how, call, [&](Report report) {
+    const ExaminationMode how{.pass_on = options.verbose};
+    const int code = examine_program(app, options.arguments, how, call, [&](Report report) {
       const auto rendering = rendering_of(options.output, call.streams);
       apply_gate(report, options.gate, rendering, call.streams.err);
       keep_selected(report, options.output);
@@ -110,21 +110,21 @@ void keep_what_fails(JudgedCommit& judged, const RenderOptions& rendering) {
 
 int bisect(const CLI::App& app, BisectOptions& options, Call call) {
   check_gate(options.gate);
-  if (!options.output.reports.empty() || options.subject.out)
+  if (!options.output.reports.empty() || options.arguments.out)
     throw Error(
         "--report and --out belong to one examination, and a bisection has many; it prints its own "
         "report, as JSON with --format json");
   if (options.gate.update_baseline)
     throw Error("--update-baseline has no place in a bisection; leave it away");
   if (options.gate.baseline) options.gate.baseline = fs::absolute(*options.gate.baseline);
-  take_program(options.subject, call);
+  take_program(options.arguments, call);
   const InterruptGuard interrupt;
   Bisection bisection(options.good, options.bad);
-  if (options.subject.program.is_absolute())
+  if (options.arguments.program.is_absolute())
     throw Error(
         fmt::format("{}: would be the same file for every commit; name it relative to this "
                     "folder",
-                    options.subject.program.string()));
+                    options.arguments.program.string()));
   prepare_python(bisection);
   const auto rendering = rendering_of(options.output, call.streams);
   Bisected bisected{.commits = bisection.commits()};
@@ -183,25 +183,25 @@ int bisect(const CLI::App& app, BisectOptions& options, Call call) {
 }
 
 int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
-  take_program(options.subject, call);
-  if (options.subject.program.extension() == ".pt")
+  take_program(options.arguments, call);
+  if (options.arguments.program.extension() == ".pt")
     throw Error(
         fmt::format("{0}: modules of a TorchScript program cannot be frozen; `ddp-doctor run "
                     "{0}` names its unused parameters",
-                    options.subject.program.string()));
-  const Examining how{.pass_on = options.verbose};
+                    options.arguments.program.string()));
+  const ExaminationMode how{.pass_on = options.verbose};
   const ModelBisected bisected = bisect_model([&](const std::vector<std::string>& frozen) {
-    Subject subject = options.subject;
+    ProgramArguments arguments = options.arguments;
     if (!frozen.empty())
-      subject.patient.program.strategy = fmt::format("freeze={}", fmt::join(frozen, ","));
+      arguments.flags.program.strategy = fmt::format("freeze={}", fmt::join(frozen, ","));
     std::optional<RunReport> run;
-    const int code = examine_subject(app, subject, how, call, [&](const Report& report) {
+    const int code = examine_program(app, arguments, how, call, [&](const Report& report) {
       run = report.runs.front();
       return exit_code::kHealthy;
     });
     if (!run || code == exit_code::kInterrupted) throw Interrupted("interrupted");
     call.streams.err << fmt::format("{}: {}\n",
-                                    frozen.empty() ? "as it is" : subject.patient.program.strategy,
+                                    frozen.empty() ? "as it is" : arguments.flags.program.strategy,
                                     run->outcome)
                      << std::flush;
     return *run;
@@ -218,8 +218,8 @@ int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
 
 Action setup_bisect(CLI::App& app) {
   auto options = std::make_shared<BisectOptions>();
-  options->subject.strategies = {"ddp"};
-  options->subject.patient.every = 1;
+  options->arguments.strategies = {"ddp"};
+  options->arguments.flags.every = 1;
   app.add_option("--good", options->good, "A commit at which nothing was found yet")
       ->type_name("REV");
   app.add_option("--bad", options->bad, "A later one at which it is")
@@ -228,7 +228,7 @@ Action setup_bisect(CLI::App& app) {
   app.add_flag("--model", options->model,
                "Not the commit but the modules that explain unused parameters: runs PROGRAM with "
                "ever fewer of them frozen. This does change what is trained");
-  add_subject_flags(app, options->subject);
+  add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
   app.add_flag("-v,--verbose", options->verbose, "Pass on what the program writes");
   add_output_flags(app, options->output);

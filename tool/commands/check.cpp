@@ -5,13 +5,13 @@
 #include "tool/command.h"
 #include "tool/gate.h"
 #include "tool/output.h"
-#include "tool/subject.h"
+#include "tool/program_arguments.h"
 
 namespace ddp_doctor {
 namespace {
 
 struct CheckOptions {
-  Subject subject;
+  ProgramArguments arguments;
   GateOptions gate;
   OutputOptions output;
   bool verbose = false;
@@ -34,8 +34,8 @@ int print_suppressions(Report report, const OutputOptions& output, Streams strea
 int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
   check_gate(options.gate);
   prepare_reports(options.output);
-  const Examining how{.pass_on = options.verbose};
-  return examine_subject(app, options.subject, how, call, [&](Report report) {
+  const ExaminationMode how{.pass_on = options.verbose};
+  return examine_program(app, options.arguments, how, call, [&](Report report) {
     apply_gate(report, options.gate, rendering_of(options.output, call.streams), call.streams.err);
     if (options.print_suppressions)
       return print_suppressions(std::move(report), options.output, call.streams);
@@ -47,10 +47,10 @@ int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
 
 Action setup_check(CLI::App& app) {
   auto options = std::make_shared<CheckOptions>();
-  options->subject.strategies = {"ddp"};
-  options->subject.patient.every = 1;
+  options->arguments.strategies = {"ddp"};
+  options->arguments.flags.every = 1;
   options->output.brief = true;
-  add_subject_flags(app, options->subject);
+  add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
   app.add_flag("--print-suppression", options->print_suppressions,
                "Print what would suppress the findings, for ddp-doctor.toml, instead of them");

@@ -10,15 +10,15 @@
 #include "tool/command.h"
 #include "tool/examination.h"
 #include "tool/output.h"
-#include "tool/patient_flags.h"
 #include "tool/program_file.h"
+#include "tool/program_flags.h"
 
 namespace ddp_doctor {
 namespace {
 
 struct CompareOptions {
   std::vector<std::string> programs;
-  PatientFlags patient;
+  ProgramFlags flags;
   OutputOptions output;
   bool fix = false;
   bool equal = false;
@@ -54,27 +54,27 @@ class Parser {
   void add(const std::string& text) {
     const auto at = std::filesystem::exists(text) ? std::string::npos : text.rfind('@');
     const std::string program = text.substr(0, at);
-    if (!program.empty()) patient_ = patient_of(program);
-    if (!patient_)
+    if (!program.empty()) program_ = program_of(program);
+    if (!program_)
       throw Error(fmt::format("{}: name a program before its strategies: train.py{}", text, text));
     if (at == std::string::npos) {
-      examinees.push_back(*patient_);
+      programs.push_back(*program_);
       return;
     }
     for (const auto& strategy : words_of(text.substr(at + 1), ',')) {
-      if (std::holds_alternative<ScriptOptions>(*patient_)) {
+      if (std::holds_alternative<ScriptOptions>(*program_)) {
         check_strategy(program, strategy, kScriptStrategies);
       } else {
         check_strategy(program, strategy, kProgramStrategies);
       }
-      examinees.push_back(under(*patient_, strategy));
+      programs.push_back(under(*program_, strategy));
     }
   }
 
-  std::vector<Examinee> examinees;
+  std::vector<ExaminedProgram> programs;
 
  private:
-  Examinee patient_of(const std::string& program) const {
+  ExaminedProgram program_of(const std::string& program) const {
     if (!std::filesystem::exists(program) && program.find(' ') != std::string::npos) {
       auto words = words_of(program, ' ');
       if (words.front().ends_with(".py") && std::filesystem::exists(words.front())) {
@@ -82,25 +82,25 @@ class Parser {
         words.erase(words.begin());
         std::erase(words, "");
         words.insert(words.end(), words_.begin(), words_.end());
-        auto patient = program_patient(app_, options_.patient, file, words);
-        patient.pass_on = false;
-        return patient;
+        auto options = program_options(app_, options_.flags, file, words);
+        options.pass_on = false;
+        return options;
       }
-      auto command = program_patient(app_, options_.patient, {}, {"sh", "-c", program});
+      auto command = program_options(app_, options_.flags, {}, {"sh", "-c", program});
       command.pass_on = false;
       return command;
     }
     if (kind_of_program(program) == ProgramKind::kTorchScript)
-      return script_patient(app_, options_.patient, program);
-    auto patient = program_patient(app_, options_.patient, program, words_);
-    patient.pass_on = false;
-    return patient;
+      return script_options(app_, options_.flags, program);
+    auto options = program_options(app_, options_.flags, program, words_);
+    options.pass_on = false;
+    return options;
   }
 
   const CLI::App& app_;
   const CompareOptions& options_;
   const std::vector<std::string> words_;
-  std::optional<Examinee> patient_;
+  std::optional<ExaminedProgram> program_;
 };
 
 }  // namespace
@@ -124,7 +124,7 @@ Action setup_compare(CLI::App& app) {
                  "Runs of each beyond the first, in turn, by which costs are compared")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
-  add_patient_flags(app, options->patient);
+  add_program_flags(app, options->flags);
   app.add_option("--out", options->out, "Keep the records in this folder")->type_name("DIR");
   add_output_flags(app, options->output);
   add_environment_defaults(app);
@@ -134,17 +134,17 @@ Action setup_compare(CLI::App& app) {
     for (const auto& program : options->programs) parser.add(program);
     const ExaminationOptions examination{options->out, options->repeats};
     if (options->fix) {
-      if (parser.examinees.size() != 1)
+      if (parser.programs.size() != 1)
         throw Error("--fix takes one program, and compares it with its prescriptions");
-      return deliver(examine_and_fix(parser.examinees.front(), examination, call.streams),
+      return deliver(examine_and_fix(parser.programs.front(), examination, call.streams),
                      options->output, call.streams);
     }
-    if (parser.examinees.size() < 2)
+    if (parser.programs.size() < 2)
       throw Error(
           fmt::format("{0}: nothing to compare it with; name another program, a strategy "
                       "({0} @ddp), or give --fix",
                       options->programs.front()));
-    Report report = examine(parser.examinees, Purpose::kCompare, examination, call.streams);
+    Report report = examine(parser.programs, Purpose::kCompare, examination, call.streams);
     const bool part = std::any_of(report.equalities.begin(), report.equalities.end(),
                                   [](const Equality& equality) {
                                     return equality.seen.parting || equality.seen.parameters == 0;

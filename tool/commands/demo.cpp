@@ -75,9 +75,9 @@ Action setup_demo(CLI::App& app) {
     ScriptOptions script;
     script.program = examples_folder() / (options->name + ".pt");
     script.world_size = options->world_size;
-    std::vector<Examinee> examinees;
-    for (const auto& strategy : chosen->strategies) examinees.push_back(under(script, strategy));
-    return deliver(examine(examinees, Purpose::kRun, {}, streams), options->output, streams);
+    std::vector<ExaminedProgram> programs;
+    for (const auto& strategy : chosen->strategies) programs.push_back(under(script, strategy));
+    return deliver(examine(programs, Purpose::kRun, {}, streams), options->output, streams);
   };
 }
 

@@ -13,8 +13,8 @@
 #include "lib/version.h"
 #include "tool/command.h"
 #include "tool/output.h"
+#include "tool/program_arguments.h"
 #include "tool/rule_pages.h"
-#include "tool/subject.h"
 
 namespace ddp_doctor {
 namespace {
@@ -70,15 +70,15 @@ std::string nothing_known(const ExplainedLog& log) {
 struct Options {
   std::string what;
   std::string format = "text";
-  Subject subject;  // a program in which parameters are looked up
+  ProgramArguments arguments;  // a program in which parameters are looked up
 };
 
 std::optional<MentionedParameters> look_up(const CLI::App& app, const Options& options,
                                            const ExplainedLog& log, const Call& call) {
-  if (options.subject.program.empty()) return {};
+  if (options.arguments.program.empty()) return {};
   std::optional<MentionedParameters> mentioned;
   const int code =
-      examine_subject(app, options.subject, {.pass_on = false}, call, [&](const Report& report) {
+      examine_program(app, options.arguments, {.pass_on = false}, call, [&](const Report& report) {
         mentioned = mentioned_in(log, report.runs.front());
         return exit_code::kHealthy;
       });
@@ -120,12 +120,12 @@ Action setup_explain(CLI::App& app) {
   app.add_option("--format", options->format, "What stdout gets")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
-  options->subject.strategies = {"ddp"};
-  app.add_option("--program", options->subject.program,
+  options->arguments.strategies = {"ddp"};
+  app.add_option("--program", options->arguments.program,
                  "With -: run this program too, and name its parameters that the text speaks of; "
                  "its own arguments after --")
       ->type_name("PROGRAM");
-  add_patient_flags(app, options->subject.patient);
+  add_program_flags(app, options->arguments.flags);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
     return options->what == "-" ? explain_input(app, *options, call)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tool/command.h"
 #include "tool/output.h"
-#include "tool/subject.h"
+#include "tool/program_arguments.h"
 
 namespace ddp_doctor {
 
 Action setup_run(CLI::App& app) {
   struct Options {
-    Subject subject;
+    ProgramArguments arguments;
     OutputOptions output;
     bool fix = false;
     int repeats = 6;
   };
   auto options = std::make_shared<Options>();
-  add_subject_flags(app, options->subject);
+  add_program_arguments(app, options->arguments);
   app.add_flag(
       "--fix", options->fix,
       "Then run it under each strategy that a finding prescribes, and show what that cures "
@@ -26,8 +26,8 @@ Action setup_run(CLI::App& app) {
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
     prepare_reports(options->output);
-    const Examining how{options->fix, options->repeats, !options->output.quiet};
-    return examine_subject(app, options->subject, how, call, [&](Report report) {
+    const ExaminationMode how{options->fix, options->repeats, !options->output.quiet};
+    return examine_program(app, options->arguments, how, call, [&](Report report) {
       return deliver(std::move(report), options->output, call.streams);
     });
   };

@@ -10,7 +10,7 @@
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
-#include "lib/diagnose/falls.h"
+#include "lib/diagnose/rank_failures.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
@@ -121,20 +121,20 @@ std::optional<Finding> by_transport(const Timeline& timeline) {
 
 // Without call logs: who had to be ended and said nothing, while somebody waited in vain.
 std::optional<Finding> by_silence(const Timeline& timeline) {
-  const auto falls = falls_of(timeline);
-  if (falls.empty() || falls.front().kind != "stuck-collective") return {};
+  const auto failures = rank_failures(timeline);
+  if (failures.empty() || failures.front().kind != "stuck-collective") return {};
   // One that said itself that it waited in vain, if there is one.
-  const auto waiting = std::find_if(falls.begin(), falls.end(), [&](const Fall& fall) {
-    return timeline.error(fall.rank) != nullptr;
-  });
-  const Fall& first = waiting == falls.end() ? falls.front() : *waiting;
+  const auto waiting = std::find_if(
+      failures.begin(), failures.end(),
+      [&](const RankFailure& failure) { return timeline.error(failure.rank) != nullptr; });
+  const RankFailure& first = waiting == failures.end() ? failures.front() : *waiting;
   const auto silent = silent_ranks(timeline);
   Finding finding = finding_of(kStalledRank);
   finding.first_step = std::max<std::int64_t>(first.step, 1);
   // Who is silent may itself wait for something that the others never sent.
   finding.certainty = Certainty::kLikely;
   finding.evidence["kind"] = "hang";
-  const bool blamed = !silent.empty() && waiting != falls.end();
+  const bool blamed = !silent.empty() && waiting != failures.end();
   finding.ranks = blamed ? silent : std::vector{first.rank};
   finding.message =
       blamed

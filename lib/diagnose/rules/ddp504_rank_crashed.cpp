@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP504: a rank ended with an exception or a signal. The first to fall is named with its own
+// DDP504: a rank ended with an exception or a signal. The first to fail is named with its own
 // error, not the peers who then found their connections closed.
 
 #include <fmt/format.h>
@@ -8,20 +8,20 @@
 
 #include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
-#include "lib/diagnose/falls.h"
+#include "lib/diagnose/rank_failures.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 namespace {
 
-// Ranks that raise the same error in the same step fall together; a signal hits one.
-std::vector<int> fallen_together(const std::vector<Fall>& falls) {
-  const Fall& first = falls.front();
+// Ranks that raise the same error in the same step failed together; a signal hits one.
+std::vector<int> failed_together(const std::vector<RankFailure>& failures) {
+  const RankFailure& first = failures.front();
   std::vector<int> ranks;
-  for (const auto& fall : falls) {
+  for (const auto& failure : failures) {
     const bool together =
-        first.kind != "signal" && fall.kind == first.kind && fall.step == first.step;
-    if (fall.rank == first.rank || together) ranks.push_back(fall.rank);
+        first.kind != "signal" && failure.kind == first.kind && failure.step == first.step;
+    if (failure.rank == first.rank || together) ranks.push_back(failure.rank);
   }
   std::sort(ranks.begin(), ranks.end());
   return ranks;
@@ -36,7 +36,7 @@ std::optional<Where> raised_at(const Timeline& timeline, int rank) {
   return {};
 }
 
-Prescription cure_for(const Fall& first, bool all) {
+Prescription cure_for(const RankFailure& first, bool all) {
   if (first.kind != "signal")
     return {all ? "Mend this error: every rank met it."
                 : "Mend the error of this rank first; the others only lost their peer.",
@@ -53,20 +53,21 @@ Prescription cure_for(const Fall& first, bool all) {
       ""};
 }
 
-std::string crash_message(const std::vector<Fall>& falls, const Finding& finding) {
-  const Fall& first = falls.front();
+std::string crash_message(const std::vector<RankFailure>& failures, const Finding& finding) {
+  const RankFailure& first = failures.front();
   const std::string error = telling_line(first.text);
   return fmt::format(
       "{} ended in step {}{}: {}{}{}", ranks_of(finding.ranks), *finding.first_step,
       first.phase.empty() ? "" : " (" + first.phase + ")", error, error.ends_with('.') ? "" : ".",
-      finding.ranks.size() < falls.size() ? " The other ranks ended because of it." : "");
+      finding.ranks.size() < failures.size() ? " The other ranks ended because of it." : "");
 }
 
 Verdict check_rank_crashed(const Timeline& timeline) {
-  const auto falls = falls_of(timeline);
+  const auto failures = rank_failures(timeline);
   // Where all that is known is that ranks waited in vain, nobody fell: DDP501 to DDP505.
-  if (falls.empty() || falls.front().kind == "stuck-collective") return std::vector<Finding>{};
-  const Fall& first = falls.front();
+  if (failures.empty() || failures.front().kind == "stuck-collective")
+    return std::vector<Finding>{};
+  const RankFailure& first = failures.front();
 
   Finding finding = finding_of(kRankCrashed);
   finding.first_step = std::max<std::int64_t>(first.step, 1);
@@ -74,10 +75,11 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.evidence["error"] = telling_line(first.text);
   finding.evidence["phase"] = first.phase;
   finding.evidence["first_to_fall"] = first.rank;
-  for (const auto& fall : falls) finding.evidence["errors"][std::to_string(fall.rank)] = fall.text;
+  for (const auto& failure : failures)
+    finding.evidence["errors"][std::to_string(failure.rank)] = failure.text;
 
-  finding.ranks = fallen_together(falls);
-  finding.message = crash_message(falls, finding);
+  finding.ranks = failed_together(failures);
+  finding.message = crash_message(failures, finding);
   finding.where = raised_at(timeline, first.rank);
   finding.prescription = cure_for(first, finding.ranks.size() == all_ranks(timeline).size());
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."

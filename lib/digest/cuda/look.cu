@@ -7,7 +7,7 @@
 #define __device__ __attribute__((device))
 #endif
 
-#include "lib/digest/cuda/warp_look.h"
+#include "lib/digest/cuda/warp_digest.h"
 
 namespace ddp_doctor::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/digest/cuda/warp_look.h"
+#include "lib/digest/cuda/warp_digest.h"
 #include "lib/digest/digest.h"
 #include "lib/digest/elements.h"
 

@@ -16,7 +16,7 @@ inline constexpr char kOnlyScripts[] = "TorchScript programs only";
 inline constexpr char kOnlyPrograms[] = "Programs in Python and commands only";
 
 // Those whose default, or meaning, depends on the kind of the program are optional here.
-struct PatientFlags {
+struct ProgramFlags {
   ScriptOptions script;
   ProgramOptions program;
   int world_size = 2;
@@ -26,13 +26,13 @@ struct PatientFlags {
   std::optional<std::int64_t> stall_after_s;
 };
 
-void add_patient_flags(CLI::App& app, PatientFlags& flags);
+void add_program_flags(CLI::App& app, ProgramFlags& flags);
 
 // A TorchScript program. Throws Error where a flag was given that means nothing to it.
-ScriptOptions script_patient(const CLI::App& app, const PatientFlags& flags,
+ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
                              const std::filesystem::path& program);
 // A program in Python and its arguments; without a program, `words` are a command.
-ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
+ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
                                const std::filesystem::path& program,
                                const std::vector<std::string>& words);
 

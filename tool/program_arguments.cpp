@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tool/subject.h"
+#include "tool/program_arguments.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -74,26 +74,27 @@ void refuse_extras(const CLI::App& app, const std::filesystem::path& program) {
       CLI::ExitCodes::ExtrasError);
 }
 
-Report examine_script(const CLI::App& app, const Subject& subject, const Examining& how,
-                      const std::vector<std::string>& words, const Call& call) {
+Report examine_script(const CLI::App& app, const ProgramArguments& arguments,
+                      const ExaminationMode& how, const std::vector<std::string>& words,
+                      const Call& call) {
   if (!words.empty()) {
     throw Error(
         fmt::format("{}: a TorchScript program takes no arguments; leave away what stands after --",
-                    subject.program.string()));
+                    arguments.program.string()));
   }
-  const ExaminationOptions options{subject.out, how.fix ? how.repeats : 0};
-  const Examinee patient = script_patient(app, subject.patient, subject.program);
-  const auto strategies = expand(subject.strategies);
-  if (how.fix) return examine_and_fix(under(patient, strategies.front()), options, call.streams);
-  std::vector<Examinee> examinees;
-  for (const auto& strategy : strategies) examinees.push_back(under(patient, strategy));
-  return examine(examinees, Purpose::kRun, options, call.streams);
+  const ExaminationOptions options{arguments.out, how.fix ? how.repeats : 0};
+  const ExaminedProgram program = script_options(app, arguments.flags, arguments.program);
+  const auto strategies = expand(arguments.strategies);
+  if (how.fix) return examine_and_fix(under(program, strategies.front()), options, call.streams);
+  std::vector<ExaminedProgram> programs;
+  for (const auto& strategy : strategies) programs.push_back(under(program, strategy));
+  return examine(programs, Purpose::kRun, options, call.streams);
 }
 
-int examine_program(const CLI::App& app, const Subject& subject, const Examining& how,
-                    const std::vector<std::string>& words, const Call& call,
-                    const std::function<int(Report)>& deliver) {
-  auto program = program_patient(app, subject.patient, subject.program, words);
+int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
+                       const ExaminationMode& how, const std::vector<std::string>& words,
+                       const Call& call, const std::function<int(Report)>& deliver) {
+  auto program = program_options(app, arguments.flags, arguments.program, words);
   program.pass_on = how.pass_on;
   const auto self = own_rank();
   const bool starts_ranks = was_given(app, "--nproc-per-node");
@@ -108,18 +109,18 @@ int examine_program(const CLI::App& app, const Subject& subject, const Examining
           "--fix runs the program several times, which one rank cannot do; give it to a ddp-doctor "
           "that starts them all: ddp-doctor run --fix -- torchrun ...");
     }
-    return examine_own_rank(program, *self, subject.out, call.streams, deliver);
+    return examine_own_rank(program, *self, arguments.out, call.streams, deliver);
   }
-  const ExaminationOptions options{subject.out, how.fix ? how.repeats : 0};
+  const ExaminationOptions options{arguments.out, how.fix ? how.repeats : 0};
   if (how.fix) return deliver(examine_and_fix(program, options, call.streams));
   return deliver(examine({program}, Purpose::kRun, options, call.streams));
 }
 
 }  // namespace
 
-void add_subject_flags(CLI::App& app, Subject& subject) {
+void add_program_arguments(CLI::App& app, ProgramArguments& arguments) {
   app.add_option(
-         "program", subject.program,
+         "program", arguments.program,
          fmt::format("script.pt or train.py, its own arguments after --. Without a PROGRAM, what "
                      "stands after -- is a command that starts the ranks itself, or a C++ program "
                      "with an Examination:\n"
@@ -127,39 +128,40 @@ void add_subject_flags(CLI::App& app, Subject& subject) {
                      "ddp-doctor {0} --nproc-per-node 2 -- ./trainer",
                      app.get_name()))
       ->type_name("PROGRAM");
-  app.add_option("--arguments", subject.arguments,
+  app.add_option("--arguments", arguments.words,
                  "The program's own arguments, for a configuration file; on the command line they "
                  "stand after --")
       ->allow_extra_args(false)
       ->type_name("WORD");
-  add_patient_flags(app, subject.patient);
+  add_program_flags(app, arguments.flags);
   app.add_option(
-         "--strategies", subject.strategies,
+         "--strategies", arguments.strategies,
          fmt::format(
              "Ways to synchronize, comma-separated: the first is examined, the others are run "
              "beside it.\n"
              "ddp, ddp-find-unused, ddp-static-graph, bypass, allreduce-each, allreduce-flat, or "
              "all\n[{}]",
-             fmt::join(subject.strategies, ",")))
+             fmt::join(arguments.strategies, ",")))
       ->check(known_strategy)
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("LIST")
       ->group(kOnlyScripts);
-  app.add_option("--out", subject.out, "Keep the records in this folder")->type_name("DIR");
+  app.add_option("--out", arguments.out, "Keep the records in this folder")->type_name("DIR");
   app.allow_extras();  // CLI11 would list them in no order, and not say what to do
 }
 
-int examine_subject(const CLI::App& app, const Subject& subject, const Examining& how,
-                    const Call& call, const std::function<int(Report)>& deliver) {
-  refuse_extras(app, subject.program);
-  std::vector<std::string> words = subject.arguments;
+int examine_program(const CLI::App& app, const ProgramArguments& arguments,
+                    const ExaminationMode& how, const Call& call,
+                    const std::function<int(Report)>& deliver) {
+  refuse_extras(app, arguments.program);
+  std::vector<std::string> words = arguments.words;
   if (call.words) words.insert(words.end(), call.words->begin(), call.words->end());
-  const bool command = subject.program.empty() && call.words && !call.words->empty();
-  if (subject.program.empty() && !command) throw CLI::RequiredError("program");
-  if (!command && kind_of_program(subject.program) == ProgramKind::kTorchScript)
-    return deliver(examine_script(app, subject, how, words, call));
-  return examine_program(app, subject, how, words, call, deliver);
+  const bool command = arguments.program.empty() && call.words && !call.words->empty();
+  if (arguments.program.empty() && !command) throw CLI::RequiredError("program");
+  if (!command && kind_of_program(arguments.program) == ProgramKind::kTorchScript)
+    return deliver(examine_script(app, arguments, how, words, call));
+  return examine_unmodified(app, arguments, how, words, call, deliver);
 }
 
 }  // namespace ddp_doctor

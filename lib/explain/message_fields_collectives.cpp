@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "lib/explain/message_fields.h"
 #include "lib/explain/message_window.h"
-#include "lib/explain/said.h"
 
 namespace ddp_doctor {
 namespace {
@@ -36,39 +36,39 @@ std::string field(const std::string& text, string_view name) {
 
 }  // namespace
 
-void read_fingerprints(const LogStream& stream, Facts& facts) {
+void read_fingerprints(const LogStream& stream, MessageFields& facts) {
   for (const string_view words :
        {" is running collective: ", " is running inconsistent collective: "}) {
     each_window(stream, words, [&](string_view before, string_view after) {
       const auto rank = number_after(last_of(before, 14), "ank ");
       if (!rank) return;
-      RankSaid& said = facts.by(rank);
+      RankFields& fields = facts.by(rank);
       if (!after.starts_with("CollectiveFingerPrint")) {
-        said.note("collective",
-                  std::string(after.substr(0, after.substr(0, 40).find_first_of(".,( "))));
+        fields.note("collective",
+                    std::string(after.substr(0, after.substr(0, 40).find_first_of(".,( "))));
         return;
       }
       const auto print = without_blanks(until(after, "but Rank"));
-      said.note("collective", field(print, "OpType="));
-      said.note("shape", field(print, "TensorShape="));
-      said.note("number", field(print, "SequenceNumber="));
+      fields.note("collective", field(print, "OpType="));
+      fields.note("shape", field(print, "TensorShape="));
+      fields.note("number", field(print, "SequenceNumber="));
     });
   }
 }
 
-void read_sizes(const LogStream& stream, Facts& facts) {
+void read_sizes(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "op.preamble.length <= op.nbytes", [&](string_view, string_view after) {
     const auto came =
         number_in(after.substr(std::min(after.size(), after.find_first_of("0123456789"))));
     const auto vs = after.find(" vs ");
     if (!came || vs == string_view::npos || vs > 40) return;
-    RankSaid& said = facts.by(stream.rank);
-    said.note("bytes received", std::to_string(*came));
-    said.note("bytes expected", std::to_string(number_in(after.substr(vs + 4)).value_or(0)));
+    RankFields& fields = facts.by(stream.rank);
+    fields.note("bytes received", std::to_string(*came));
+    fields.note("bytes expected", std::to_string(number_in(after.substr(vs + 4)).value_or(0)));
   });
 }
 
-void read_barrier(const LogStream& stream, Facts& facts) {
+void read_barrier(const LogStream& stream, MessageFields& facts) {
   each_window(
       stream, " failed to pass monitoredBarrier", [&](string_view before, string_view after) {
         const auto at = before.rfind("Rank");
@@ -85,22 +85,22 @@ void read_barrier(const LogStream& stream, Facts& facts) {
       });
 }
 
-void read_timeouts(const LogStream& stream, Facts& facts) {
+void read_timeouts(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "ollective operation timeout", [&](string_view before, string_view after) {
     const auto told = number_after(last_of(before, 60), "[Rank ");
-    RankSaid& said = facts.by(rank_of(stream, told));
+    RankFields& fields = facts.by(rank_of(stream, told));
     const auto work = after.substr(0, 60).find("WorkNCCL(");
     if (work == string_view::npos) return;
     const auto print = without_blanks(until(after.substr(work, 300), " ran for "));
-    said.note("collective", field(print, "OpType="));
-    said.note("number", field(print, "SeqNum="));
-    said.note("shape", field(print, "TensorShape="));
-    said.note("elements", field(print, "NumelIn="));
-    said.note("timeout in ms", field(print, "Timeout(ms)="));
+    fields.note("collective", field(print, "OpType="));
+    fields.note("number", field(print, "SeqNum="));
+    fields.note("shape", field(print, "TensorShape="));
+    fields.note("elements", field(print, "NumelIn="));
+    fields.note("timeout in ms", field(print, "Timeout(ms)="));
   });
   each_window(stream, "last enqueued ", [&](string_view before, string_view after) {
     const auto told = number_after(last_of(before, 200), "Rank ");
-    RankSaid& said = facts.by(rank_of(stream, told));
+    RankFields& fields = facts.by(rank_of(stream, told));
     const auto line = after.substr(0, 80);
     const auto completed = line.find("last completed");
     if (completed == string_view::npos) return;
@@ -110,8 +110,8 @@ void read_timeouts(const LogStream& stream, Facts& facts) {
       const auto number = at == string_view::npos ? string_view() : part.substr(at + 6);
       return std::string(number.substr(0, number.find_first_not_of("-0123456789")));
     };
-    said.note("last enqueued", value(line.substr(0, completed)));
-    said.note("last completed", value(line.substr(completed)));
+    fields.note("last enqueued", value(line.substr(0, completed)));
+    fields.note("last completed", value(line.substr(completed)));
   });
   each_window(stream, "Timed out waiting ", [&](string_view, string_view after) {
     const auto operation = between(after.substr(0, 60), "ms for ", " operation");
@@ -121,7 +121,7 @@ void read_timeouts(const LogStream& stream, Facts& facts) {
   });
 }
 
-void read_peer(const LogStream& stream, Facts& facts) {
+void read_peer(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "onnection closed by peer [", [&](string_view, string_view after) {
     // Newer versions end the sentence here.
     auto peer = until(after.substr(0, 60), " ");
@@ -130,16 +130,16 @@ void read_peer(const LogStream& stream, Facts& facts) {
   });
 }
 
-void read_root_cause(const LogStream& stream, Facts& facts) {
+void read_root_cause(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "Root Cause (first observed failure)", [&](string_view, string_view after) {
     const auto at = after.find("rank : ");
     if (at == string_view::npos) return;
     const auto rank = small_number_in(after.substr(at + 7));
     if (!rank) return;
     facts.suspects.insert(*rank);
-    RankSaid& said = facts.by(rank);
-    said.note("exit code", std::string(between(after, "exitcode : ", " ")));
-    said.note("signal", std::string(between(after, "Signal ", " received")));
+    RankFields& fields = facts.by(rank);
+    fields.note("exit code", std::string(between(after, "exitcode : ", " ")));
+    fields.note("signal", std::string(between(after, "Signal ", " received")));
   });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tool/as_is.h"
+#include "tool/program_launch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -15,7 +15,7 @@
 
 namespace ddp_doctor {
 
-struct RankSaid {
+struct RankFields {
   std::optional<int> rank;         // nothing where neither a label nor the text tells
   std::vector<int> indices;        // as DistributedDataParallel counts trainable parameters
   std::vector<std::string> names;  // PyTorch lists them in no order: not that of the indices
@@ -26,43 +26,43 @@ struct RankSaid {
   void note(const std::string& what, std::string value);  // the first value of each stays
 };
 
-struct Facts {
-  RankSaid& by(std::optional<int> rank);
+struct MessageFields {
+  RankFields& by(std::optional<int> rank);
 
-  std::map<int, RankSaid> ranks;  // -1: not told
-  std::set<int> suspects;         // ranks that others waited for, or that fell first
+  std::map<int, RankFields> ranks;  // -1: not told
+  std::set<int> suspects;           // ranks that others waited for, or that fell first
 };
 
 // Each reads all messages of its form in one stream.
-using Reader = void (*)(const LogStream& stream, Facts& facts);
+using Reader = void (*)(const LogStream& stream, MessageFields& facts);
 
-void read_nothing(const LogStream& stream, Facts& facts);
+void read_nothing(const LogStream& stream, MessageFields& facts);
 // "Parameter indices which did not receive grad for rank 0: 4 5", "Parameters which did ...:
 // c.bias",
 // "[Rank 0] Parameter: c.bias did not get gradient in backwards pass."
-void read_unused(const LogStream& stream, Facts& facts);
+void read_unused(const LogStream& stream, MessageFields& facts);
 // "Parameter c.bias at index 5 is marked as unused."
-void read_marked_unused(const LogStream& stream, Facts& facts);
+void read_marked_unused(const LogStream& stream, MessageFields& facts);
 // "Parameter at index 5 with name c.bias has been marked as ready twice."
-void read_ready_twice(const LogStream& stream, Facts& facts);
+void read_ready_twice(const LogStream& stream, MessageFields& facts);
 // "Rank 1 has 3 params, while rank 0 has inconsistent 4 params."
-void read_counts(const LogStream& stream, Facts& facts);
+void read_counts(const LogStream& stream, MessageFields& facts);
 // "[1]: params[0] in this process with sizes [5, 4] appears not to match sizes ..."
-void read_shapes(const LogStream& stream, Facts& facts);
+void read_shapes(const LogStream& stream, MessageFields& facts);
 // "[torch.FloatTensor [4]] is at version 4; expected version 3 instead."
-void read_version(const LogStream& stream, Facts& facts);
+void read_version(const LogStream& stream, MessageFields& facts);
 // "Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=7, OpType=ALLREDUCE, ..."
-void read_fingerprints(const LogStream& stream, Facts& facts);
+void read_fingerprints(const LogStream& stream, MessageFields& facts);
 // "op.preamble.length <= op.nbytes. 40004 vs 4"
-void read_sizes(const LogStream& stream, Facts& facts);
+void read_sizes(const LogStream& stream, MessageFields& facts);
 // "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 3000 ms"
-void read_barrier(const LogStream& stream, Facts& facts);
+void read_barrier(const LogStream& stream, MessageFields& facts);
 // "WorkNCCL(SeqNum=808, OpType=ALLREDUCE, ...) ran for 600020 milliseconds", "last enqueued NCCL
 // work: 811, last completed NCCL work: 807", "Timed out waiting 6000ms for recv operation"
-void read_timeouts(const LogStream& stream, Facts& facts);
+void read_timeouts(const LogStream& stream, MessageFields& facts);
 // "Connection closed by peer [127.0.0.1]:7563"
-void read_peer(const LogStream& stream, Facts& facts);
+void read_peer(const LogStream& stream, MessageFields& facts);
 // "Root Cause (first observed failure): [0]: ... rank : 1 (local_rank: 1) exitcode : -9 (pid: 7)"
-void read_root_cause(const LogStream& stream, Facts& facts);
+void read_root_cause(const LogStream& stream, MessageFields& facts);
 
 }  // namespace ddp_doctor

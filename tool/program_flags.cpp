@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tool/patient_flags.h"
+#include "tool/program_flags.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ std::string positive_number(const std::string& text) {
   return fmt::format("{} is not a positive number", text);
 }
 
-void add_common_flags(CLI::App& app, PatientFlags& options) {
+void add_common_flags(CLI::App& app, ProgramFlags& options) {
   app.add_option(
          "--nproc-per-node,--nproc_per_node", options.world_size,
          "Ranks to start. A command starts its own, unless this is given, or it is a C++ program "
@@ -44,7 +44,7 @@ void add_common_flags(CLI::App& app, PatientFlags& options) {
       ->capture_default_str();
 }
 
-void add_program_flags(CLI::App& app, PatientFlags& flags) {
+void add_python_flags(CLI::App& app, ProgramFlags& flags) {
   ProgramOptions& program = flags.program;
   app.add_option("--python", program.python,
                  "The interpreter [the first with torch of $VIRTUAL_ENV/bin/python, that of the "
@@ -118,9 +118,9 @@ void refuse_flags(const CLI::App& app, const std::string& group, const std::stri
 
 }  // namespace
 
-void add_patient_flags(CLI::App& app, PatientFlags& flags) {
+void add_program_flags(CLI::App& app, ProgramFlags& flags) {
   add_common_flags(app, flags);
-  add_program_flags(app, flags);
+  add_python_flags(app, flags);
   add_script_flags(app, flags.script);
 }
 
@@ -131,7 +131,7 @@ bool was_given(const CLI::App& app, const std::string& flag) {
   return setting == nullptr || option->results() != std::vector<std::string>{setting};
 }
 
-ScriptOptions script_patient(const CLI::App& app, const PatientFlags& flags,
+ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
                              const std::filesystem::path& program) {
   refuse_flags(app, kOnlyPrograms, "leave it away");
   ScriptOptions script = flags.script;
@@ -145,7 +145,7 @@ ScriptOptions script_patient(const CLI::App& app, const PatientFlags& flags,
 
 namespace {
 
-Patience patience_of(const PatientFlags& flags) {
+Patience patience_of(const ProgramFlags& flags) {
   Patience patience;
   if (flags.timeout_s) patience.still = patience.busy = std::chrono::seconds(*flags.timeout_s);
   if (flags.stall_after_s) {
@@ -157,22 +157,22 @@ Patience patience_of(const PatientFlags& flags) {
 
 }  // namespace
 
-ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
+ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
                                const std::filesystem::path& program,
                                const std::vector<std::string>& words) {
-  ProgramOptions patient = flags.program;
-  patient.program = program;
-  patient.words = words;
+  ProgramOptions options = flags.program;
+  options.program = program;
+  options.words = words;
   refuse_flags(app, kOnlyScripts,
-               patient.is_command() ? "give your program's own arguments within the command"
+               options.is_command() ? "give your program's own arguments within the command"
                                     : "pass your program's own arguments after --");
   // A program of its own is started as ranks where it says so itself, or where it is asked for.
-  patient.each_rank =
-      patient.is_command() && (was_given(app, "--nproc-per-node") ||
-                               examines_itself(find_executable(patient.words.front())));
+  options.each_rank =
+      options.is_command() && (was_given(app, "--nproc-per-node") ||
+                               examines_itself(find_executable(options.words.front())));
   std::vector<const char*> foreign;
-  if (patient.is_command()) foreign.push_back("--python");
-  if (!patient.doctor_starts_ranks()) foreign.push_back("--master-port");
+  if (options.is_command()) foreign.push_back("--python");
+  if (!options.doctor_starts_ranks()) foreign.push_back("--master-port");
   for (const char* flag : foreign) {
     if (was_given(app, flag)) {
       throw Error(
@@ -181,11 +181,11 @@ ProgramOptions program_patient(const CLI::App& app, const PatientFlags& flags,
                       flag));
     }
   }
-  patient.world_size = flags.world_size;
-  patient.port = flags.port;
-  patient.every = flags.every.value_or(patient.every);
-  patient.patience = patience_of(flags);
-  return patient;
+  options.world_size = flags.world_size;
+  options.port = flags.port;
+  options.every = flags.every.value_or(options.every);
+  options.patience = patience_of(flags);
+  return options;
 }
 
 }  // namespace ddp_doctor

@@ -10,7 +10,7 @@
 
 namespace ddp_doctor {
 
-struct Fall {
+struct RankFailure {
   int rank = 0;
   std::int64_t time_ns = 0;
   std::int64_t step = 0;
@@ -20,12 +20,12 @@ struct Fall {
 };
 
 // It fell for a reason of its own, and not because it lost a peer or waited in vain.
-bool of_its_own(const Fall& fall);
+bool of_its_own(const RankFailure& failure);
 
-std::optional<Fall> fall_of(const Timeline& timeline, int rank);
+std::optional<RankFailure> failure_of(const Timeline& timeline, int rank);
 
 // Everyone who fell, whoever did so for a reason of its own first, then by time.
-std::vector<Fall> falls_of(const Timeline& timeline);
+std::vector<RankFailure> rank_failures(const Timeline& timeline);
 
 // Ranks that had to be ended, and said nothing, while another waited for them in vain.
 std::vector<int> silent_ranks(const Timeline& timeline);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is said of parameters.
-#include "lib/explain/said.h"
+#include "lib/explain/message_fields.h"
 
 #include <algorithm>
 
@@ -34,63 +34,63 @@ std::size_t end_of_list(const LogStream& stream, std::size_t begin, std::size_t 
 }
 
 // "c.bias, c.weight": a name that a comma follows is not the last.
-void take_names(string_view list, RankSaid& said) {
+void take_names(string_view list, RankFields& fields) {
   for (bool more = true; more && !list.empty();) {
     string_view name = until(list, " ");
     list.remove_prefix(std::min(list.size(), name.size() + 1));
     more = name.ends_with(',');
     if (more) name.remove_suffix(1);
     if (name.ends_with("...")) {
-      said.cut = true;
+      fields.cut = true;
     } else if (!name.empty()) {
-      said.names.emplace_back(name);
+      fields.names.emplace_back(name);
     }
   }
 }
 
-void take_parameter(RankSaid& said, std::optional<int> index, string_view name) {
-  if (index) said.indices.push_back(*index);
-  if (!name.empty()) said.names.emplace_back(name);
+void take_parameter(RankFields& fields, std::optional<int> index, string_view name) {
+  if (index) fields.indices.push_back(*index);
+  if (!name.empty()) fields.names.emplace_back(name);
 }
 
 }  // namespace
 
-const std::string* RankSaid::figure(const std::string& what) const {
+const std::string* RankFields::figure(const std::string& what) const {
   const auto found = std::find_if(figures.begin(), figures.end(),
                                   [&](const auto& figure) { return figure.first == what; });
   return found == figures.end() ? nullptr : &found->second;
 }
 
-void RankSaid::note(const std::string& what, std::string value) {
+void RankFields::note(const std::string& what, std::string value) {
   if (!value.empty() && figure(what) == nullptr) figures.emplace_back(what, std::move(value));
 }
 
-RankSaid& Facts::by(std::optional<int> rank) {
-  RankSaid& said = ranks[rank.value_or(-1)];
-  said.rank = rank;
-  return said;
+RankFields& MessageFields::by(std::optional<int> rank) {
+  RankFields& fields = ranks[rank.value_or(-1)];
+  fields.rank = rank;
+  return fields;
 }
 
-void read_nothing(const LogStream&, Facts&) {}
+void read_nothing(const LogStream&, MessageFields&) {}
 
-void read_unused(const LogStream& stream, Facts& facts) {
+void read_unused(const LogStream& stream, MessageFields& facts) {
   const string_view text = stream.text;
   constexpr string_view kWhich = " which did not receive grad for rank ";
   for (auto at = text.find(kWhich); at != string_view::npos; at = text.find(kWhich, at + 1)) {
     const auto begin = at + kWhich.size();
     const auto told = small_number_in(text.substr(begin));
     if (!told) continue;
-    RankSaid& said = facts.by(rank_of(stream, told));
+    RankFields& fields = facts.by(rank_of(stream, told));
     const auto before = text.substr(0, at);
     if (before.ends_with("Parameter indices")) {
       const auto end = std::min(end_of_list(stream, begin, text.find(kWhich, begin)), text.size());
       const auto list = text.substr(begin, end - begin);
       const auto indices =
           indices_in("Parameter indices" + std::string(kWhich) + std::string(list));
-      said.indices.insert(said.indices.end(), indices.begin(), indices.end());
-      said.cut |= list.find("...") != string_view::npos;
+      fields.indices.insert(fields.indices.end(), indices.begin(), indices.end());
+      fields.cut |= list.find("...") != string_view::npos;
     } else if (const auto colon = text.substr(begin, 14).find(": "); colon != string_view::npos) {
-      take_names(text.substr(begin + colon + 2), said);
+      take_names(text.substr(begin + colon + 2), fields);
     }
   }
   each_window(stream, " did not get gradient in backwards pass",
@@ -102,7 +102,7 @@ void read_unused(const LogStream& stream, Facts& facts) {
               });
 }
 
-void read_marked_unused(const LogStream& stream, Facts& facts) {
+void read_marked_unused(const LogStream& stream, MessageFields& facts) {
   read_unused(stream, facts);
   each_window(stream, " is marked as unused", [&](string_view before, string_view) {
     const auto at = before.rfind("Parameter ");
@@ -114,7 +114,7 @@ void read_marked_unused(const LogStream& stream, Facts& facts) {
   });
 }
 
-void read_ready_twice(const LogStream& stream, Facts& facts) {
+void read_ready_twice(const LogStream& stream, MessageFields& facts) {
   each_window(stream, " has been marked as ready twice", [&](string_view before, string_view) {
     const auto at = before.rfind("Parameter at index ");
     if (at == string_view::npos) return;
@@ -125,7 +125,7 @@ void read_ready_twice(const LogStream& stream, Facts& facts) {
   });
 }
 
-void read_counts(const LogStream& stream, Facts& facts) {
+void read_counts(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "expects same model across all ranks, but ",
               [&](string_view, string_view after) {
                 for (const string_view who : {"Rank ", "while rank "}) {
@@ -141,7 +141,7 @@ void read_counts(const LogStream& stream, Facts& facts) {
               });
 }
 
-void read_shapes(const LogStream& stream, Facts& facts) {
+void read_shapes(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "] in this process with ", [&](string_view before, string_view after) {
     const auto open = before.find_last_of('[');
     if (open == string_view::npos) return;
@@ -150,20 +150,20 @@ void read_shapes(const LogStream& stream, Facts& facts) {
     std::optional<int> told;
     if (label != string_view::npos && label + 9 == open)
       told = number_after(before.substr(0, label), "[");
-    RankSaid& said = facts.by(rank_of(stream, told));
-    take_parameter(said, number_after(before, "["), {});
+    RankFields& fields = facts.by(rank_of(stream, told));
+    take_parameter(fields, number_after(before, "["), {});
     const auto what = until(after, " ");
-    said.note(std::string(what), std::string(between(after, " ", " appears")));
-    said.note("differ in", std::string(between(after, "not to match ", " ")));
+    fields.note(std::string(what), std::string(between(after, " ", " appears")));
+    fields.note("differ in", std::string(between(after, "not to match ", " ")));
   });
 }
 
-void read_version(const LogStream& stream, Facts& facts) {
+void read_version(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "modified by an inplace operation", [&](string_view, string_view after) {
-    RankSaid& said = facts.by(stream.rank);
+    RankFields& fields = facts.by(stream.rank);
     if (const auto tensor = between(after, ": [", "]]"); !tensor.empty())
-      said.note("tensor", std::string(tensor) + "]");
-    said.note("version", std::string(between(after, "is at version ", " instead")));
+      fields.note("tensor", std::string(tensor) + "]");
+    fields.note("version", std::string(between(after, "is at version ", " instead")));
   });
 }
 

@@ -10,32 +10,33 @@
 #include <vector>
 
 #include "tool/command.h"
-#include "tool/patient_flags.h"
+#include "tool/program_flags.h"
 
 namespace ddp_doctor {
 
-struct Subject {
-  std::filesystem::path program;       // empty: what stands after "--" is a command
-  std::vector<std::string> arguments;  // the program's own, before those after "--"
+struct ProgramArguments {
+  std::filesystem::path program;   // empty: what stands after "--" is a command
+  std::vector<std::string> words;  // the program's own, before those after "--"
   // Of a TorchScript program: the first is examined, the others run beside it.
   std::vector<std::string> strategies = {"ddp", "ddp-find-unused", "ddp-static-graph"};
-  PatientFlags patient;
+  ProgramFlags flags;
   std::optional<std::filesystem::path> out;
 };
 
-struct Examining {
+struct ExaminationMode {
   bool fix = false;     // then try what the findings prescribe
   int repeats = 0;      // and time it
   bool pass_on = true;  // what the program writes
 };
 
 // Adds PROGRAM and everything that says how it is run.
-void add_subject_flags(CLI::App& app, Subject& subject);
+void add_program_arguments(CLI::App& app, ProgramArguments& arguments);
 
 // Examines it and hands over the report; gives what `deliver` returns. As one rank of a job that
 // somebody else started, it examines that rank, and `deliver` is called in the one that reports.
 // Throws Error, Interrupted and, of a wrong command line, CLI::ParseError.
-int examine_subject(const CLI::App& app, const Subject& subject, const Examining& how,
-                    const Call& call, const std::function<int(Report)>& deliver);
+int examine_program(const CLI::App& app, const ProgramArguments& arguments,
+                    const ExaminationMode& how, const Call& call,
+                    const std::function<int(Report)>& deliver);
 
 }  // namespace ddp_doctor

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/diagnose/rank_failures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/diagnose/errors.h"
+#include "lib/diagnose/facts.h"
+
+namespace ddp_doctor {
+namespace {
+
+// Losing a peer comes after everything else, waiting in vain after a reason of one's own.
+int order_of(const RankFailure& failure) {
+  return failure.kind == "peer-lost" ? 2 : of_its_own(failure) ? 0 : 1;
+}
+
+// Whom it printed to was ended before it: a launcher that nobody let write down its ranks' ends.
+bool lost_its_reader(const Timeline& timeline, const Event& error) {
+  return timeline.run.exits.empty() && error.text.find("BrokenPipeError") != std::string::npos;
+}
+
+}  // namespace
+
+bool of_its_own(const RankFailure& failure) {
+  return failure.kind != "peer-lost" && failure.kind != "stuck-collective" &&
+         failure.kind != "mismatched-collective";
+}
+
+std::optional<RankFailure> failure_of(const Timeline& timeline, int rank) {
+  if (const Event* error = timeline.error(rank)) {
+    if (lost_its_reader(timeline, *error)) return {};
+    return RankFailure{rank,         error->time_ns, error->step,
+                       error->phase, error->text,    error_kind(error->text)};
+  }
+  const auto& exits = timeline.run.exits;
+  const auto exit =
+      std::find_if(exits.begin(), exits.end(), [&](const RankExit& e) { return e.rank == rank; });
+  if (exit == exits.end()) return {};
+  RankFailure failure{rank, exit->time_ns, std::max<std::int64_t>(exit->step, 1), exit->phase, "",
+                      ""};
+  switch (exit->kind) {
+    case RankExit::Kind::kSignaled:
+      // Gloo's own threads end the process where the peer's message does not fit.
+      failure.kind = error_kind(exit->last_words) == "mismatched-collective"
+                         ? "mismatched-collective"
+                         : "signal";
+      failure.text = fmt::format("killed by signal {} ({})", exit->code, strsignal(exit->code));
+      return failure;
+    case RankExit::Kind::kTimedOut:
+      failure.kind = "stuck-collective";
+      failure.text = "made no progress and was ended";
+      return failure;
+    case RankExit::Kind::kExited:
+      if (exit->code == 0) return {};
+      failure.kind = "exception";
+      failure.text = exit->last_words.empty() ? fmt::format("ended with exit status {}", exit->code)
+                                              : exit->last_words;
+      return failure;
+    default:
+      return {};
+  }
+}
+
+std::vector<RankFailure> rank_failures(const Timeline& timeline) {
+  std::vector<RankFailure> failures;
+  for (int rank : all_ranks(timeline)) {
+    if (auto failure = failure_of(timeline, rank)) failures.push_back(std::move(*failure));
+  }
+  std::stable_sort(failures.begin(), failures.end(),
+                   [](const RankFailure& a, const RankFailure& b) {
+                     return std::pair(order_of(a), a.time_ns) < std::pair(order_of(b), b.time_ns);
+                   });
+  return failures;
+}
+
+std::vector<int> silent_ranks(const Timeline& timeline) {
+  std::vector<int> ranks;
+  for (const auto& exit : timeline.run.exits) {
+    const bool ended =
+        exit.kind == RankExit::Kind::kStopped || exit.kind == RankExit::Kind::kTimedOut;
+    if (ended && timeline.error(exit.rank) == nullptr) ranks.push_back(exit.rank);
+  }
+  return ranks;
+}
+
+}  // namespace ddp_doctor
