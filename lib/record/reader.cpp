@@ -308,6 +308,14 @@ RecordReader::RecordReader(const fs::path& file) : database_(std::make_unique<Da
 RecordReader::~RecordReader() = default;
 RecordReader::RecordReader(RecordReader&&) noexcept = default;
 
+bool RecordReader::closed() const {
+  return database_->guarded([&] {
+    Statement mode(database_->connection, "PRAGMA journal_mode");
+    mode.bind_all();
+    return mode.next() && mode.text(0) != "wal";
+  });
+}
+
 RankRecord RecordReader::read() const {
   auto& connection = database_->connection;
   return database_->guarded([&] {

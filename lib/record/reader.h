@@ -42,6 +42,9 @@ class RecordReader {
   ~RecordReader();
   RecordReader(RecordReader&&) noexcept;
 
+  // Its writer closed it: nothing in it changes any more, and it takes one file to keep it open.
+  // Beside the record of a writer that is at work or was killed lies a log.
+  bool closed() const;
   RankRecord read() const;
   // Of observations, samples and usages only the roots.
   RankRecord read_outline() const;

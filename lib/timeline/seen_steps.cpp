@@ -10,16 +10,16 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMostStepsAtOnce = 64;
+constexpr std::size_t kMaxStepsAtOnce = 64;
 constexpr std::size_t kBytesPerTensor = 40;
-constexpr std::size_t kMostKnownLists = 64;
-constexpr std::size_t kMostReaders = 1024;
+constexpr std::size_t kMaxKnownLists = 64;
+constexpr std::size_t kMaxReaders = 1024;
 
 // How many records may stay open: half of the files that this process may open.
 std::size_t most_readers() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
-  return std::min<rlim_t>(files.rlim_cur / 2, kMostReaders);
+  return std::min<rlim_t>(files.rlim_cur / 2, kMaxReaders);
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ std::shared_ptr<const std::vector<int>> SeenSteps::positions(int rank, const Ten
     if (list[i].tensor >= 0 && own < ids.size() && ids[own] >= 0)
       positions[static_cast<std::size_t>(ids[own])] = static_cast<int>(i);
   }
-  if (known_lists_.size() == kMostKnownLists) known_lists_.erase(known_lists_.begin());
+  if (known_lists_.size() == kMaxKnownLists) known_lists_.erase(known_lists_.begin());
   known_lists_.push_back({numbering, std::make_shared<const TensorList>(list),
                           std::make_shared<const std::vector<int>>(std::move(positions))});
   return known_lists_.back().positions;
@@ -131,7 +131,7 @@ StepDetails::Row SeenSteps::row_of(int rank, PackedRow packed) {
 void SeenSteps::read(std::size_t index, Slot slot) {
   const std::size_t expected =
       1 + steps_[index]->groups(slot)->readers.size() * tensors_ * kBytesPerTensor;
-  const std::size_t count = std::clamp<std::size_t>(most_held_ / 2 / expected, 1, kMostStepsAtOnce);
+  const std::size_t count = std::clamp<std::size_t>(most_held_ / 2 / expected, 1, kMaxStepsAtOnce);
   const std::size_t end = std::min(steps_.size(), index + count);
 
   struct Wanted {
@@ -161,6 +161,7 @@ void SeenSteps::read(std::size_t index, Slot slot) {
     if (!reader) reader.emplace(files_.at(rank));
     auto rows = reader->seen(slot, numbers);
     for (std::size_t i = 0; i < rows.size(); ++i) (*all_wanted)[i].row = std::move(rows[i]);
+    if (!reader->closed()) reader.reset();
   });
 
   std::size_t bytes = 0;

@@ -20,7 +20,7 @@ namespace ddp_doctor {
 
 class SeenSteps {
  public:
-  static constexpr std::size_t kMostHeld = std::size_t{384} << 20;
+  static constexpr std::size_t kMaxHeld = std::size_t{384} << 20;
 
   // `run_ids`: by rank, the run's id of each tensor of its record; -1: not to be looked at. Of the
   // `ranks` from `first` on.
@@ -28,7 +28,7 @@ class SeenSteps {
   // bytes of rows to hold in memory, beyond those that are read at once.
   SeenSteps(std::map<int, std::vector<int>> run_ids, int first, std::size_t ranks,
             std::size_t tensors, std::map<int, std::filesystem::path> files,
-            std::size_t most_held = kMostHeld);
+            std::size_t most_held = kMaxHeld);
   ~SeenSteps();
   SeenSteps(const SeenSteps&) = delete;
   SeenSteps& operator=(const SeenSteps&) = delete;
@@ -65,7 +65,8 @@ class SeenSteps {
   std::size_t ranks_;
   std::size_t tensors_;
   std::map<int, std::filesystem::path> files_;
-  std::vector<std::optional<RecordReader>> readers_;  // of the first ranks: they stay open
+  std::vector<std::optional<RecordReader>>
+      readers_;  // of the first ranks: closed records stay open
   std::size_t most_held_;
   std::vector<std::unique_ptr<StepDetails>> steps_;
   std::vector<std::vector<std::int64_t>> recorded_;  // by step and rank: its number in the record

@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
+
 #include "lib/record/reader.h"
+#include "lib/record/statement.h"
 #include "lib/record/writer.h"
 #include "tests/temporary_folder.h"
 
@@ -74,7 +78,7 @@ class SeenStepsTest : public testing::Test {
 };
 
 TEST_F(SeenStepsTest, ReadsWhatIsAskedForInAnyOrderAndHowLittleMayBeHeld) {
-  for (const std::size_t most_held : {SeenSteps::kMostHeld, std::size_t{3000}, std::size_t{0}}) {
+  for (const std::size_t most_held : {SeenSteps::kMaxHeld, std::size_t{3000}, std::size_t{0}}) {
     SeenSteps seen(ids_, 0, kRanks, kTensors, files_, most_held);
     const auto details = add_all(seen);
     for (int i = 0; i < 3 * kSteps; ++i) {
@@ -93,6 +97,25 @@ TEST_F(SeenStepsTest, ReadsWhatIsAskedForInAnyOrderAndHowLittleMayBeHeld) {
       }
     }
   }
+}
+
+// A record with a log would take three files for each rank: of a large job that was killed, too
+// many.
+TEST_F(SeenStepsTest, KeepsRecordsOpenThatTheirWritersClosed) {
+  const auto open_files = [] {
+    const std::filesystem::directory_iterator files("/proc/self/fd");
+    return std::distance(begin(files), end(files));
+  };
+  const auto kept_open = [&] {
+    SeenSteps seen(ids_, 0, kRanks, kTensors, files_);
+    const auto details = add_all(seen);
+    const auto before = open_files();
+    EXPECT_TRUE(details.front()->digest(0, 0, Stage::kLocalGradient));
+    return open_files() - before;
+  };
+  EXPECT_EQ(kept_open(), kRanks);
+  Connection(files_.at(1), SQLITE_OPEN_READWRITE).run("PRAGMA journal_mode = WAL");
+  EXPECT_EQ(kept_open(), kRanks - 1);
 }
 
 TEST_F(SeenStepsTest, TellsFromTheRootsAloneWhoSawTheSame) {
