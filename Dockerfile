@@ -7,7 +7,7 @@
 FROM debian:13-slim AS build
 WORKDIR /src
 COPY scripts/setup scripts/setup
-RUN scripts/setup --build
+RUN scripts/setup --packages
 COPY . .
 RUN cmake --workflow --preset packages
 

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 need_torch
 chromium=$("$python" -B -c 'import sys; sys.path.insert(0, sys.argv[1]); import browser; print(browser.find() or "")' "$here/../../scripts")
-[ -n "$chromium" ] || { echo "skipped: no chromium here (apt-get install --no-install-recommends chromium)"; exit 77; }
+[ -n "$chromium" ] || lacks "Chromium (apt-get install --no-install-recommends chromium fonts-dejavu-core)"
 
 last="scripts/example-reports"
 "$here/../../scripts/example-reports" "$DDP_DOCTOR" "$work/reports" "$PYTHON_TORCH" >"$work/out" 2>"$work/err" || fail "$last"

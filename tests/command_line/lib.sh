@@ -19,6 +19,13 @@ fail() {
   exit 1
 }
 
+# lacks WHAT: skips the test. In CI, which installs all that the tests need, it fails.
+lacks() {
+  [ "${CI:-}" != true ] || fail "no $1, which CI must have"
+  echo "skipped: no $1"
+  exit 77
+}
+
 # doctor EXIT-CODE ARGS...: runs the tool, keeps $work/out and $work/err, insists on the exit code and on nothing left.
 # `deadline` is in seconds.
 doctor() {

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Real bugs are found, named and placed, and the same programs done right raise no alarm: tests/corpus.
 
-Each program says in its first lines what is to be found; see tests/corpus/README.md.
+Each program says in its first lines what is to be found; see tests/corpus/README.md. Where a finding prescribes a strategy, the same
+examination tries it (run --fix), and it must cure the program, proven by a second diagnosis.
 
 usage: test_corpus.py [NAME ...] [unittest's options]     NAME as in tests/corpus, without .py
-environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch
+environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch, or not the one that the programs need
 """
 import collections
 import fnmatch
@@ -18,12 +19,12 @@ import tempfile
 import time
 import unittest
 
-from test_programs import DOCTOR, Process, all_findings, check_environment, environment, unmet_need
+from test_programs import DOCTOR, Process, all_findings, check_environment, environment, run_tests, unmet_need
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
 # Seconds without progress after which ddp-doctor ends a hang of two ranks (more ranks start more slowly), and a program
-# that must not hang; and seconds after which the test ends ddp-doctor.
-TIMEOUT, PATIENCE, DEADLINE = 15, 60, 180
+# that must not hang; and seconds after which the test ends ddp-doctor, which may try several strategies.
+TIMEOUT, PATIENCE, DEADLINE = 15, 60, 400
 
 Expected = collections.namedtuple("Expected", "rule ranks steps parameters line")
 Label = collections.namedtuple("Label", "expected also never ranks")
@@ -97,7 +98,7 @@ class Corpus(unittest.TestCase):
         outcome = run_doctor(program, ranks, timeout, options, arguments)
         self.assertIsNotNone(outcome.code, self.explain("killed at its deadline", outcome))
         self.assertTrue(outcome.stdout, self.explain("no report", outcome))
-        return outcome, json.loads(outcome.stdout)["findings"]
+        return outcome, json.loads(outcome.stdout)
 
     def explain(self, what, outcome, findings=()):
         repeat = " ".join(map(shlex.quote, outcome.command))
@@ -105,7 +106,8 @@ class Corpus(unittest.TestCase):
         return "\n--- ".join([what, *map(describe, findings), stderr, f"repeat with: {repeat}"])
 
     def finds(self, program, label, options):
-        outcome, findings = self.examine(program, label.ranks, TIMEOUT * label.ranks // 2, options, ["bug"])
+        outcome, report = self.examine(program, label.ranks, TIMEOUT * label.ranks // 2, ["--fix", "--repeats", "0", *options], ["bug"])
+        findings = report["findings"]
         wrong = []
         left = list(findings)
         for expected in label.expected[options]:
@@ -117,12 +119,22 @@ class Corpus(unittest.TestCase):
             wrong += [f"{expected.rule}: {mismatch}" for mismatch in mismatches(finding, expected, program)]
         wrong += [f"{finding['rule']} is not expected" for finding in left if finding["rule"] not in label.also]
         self.assertEqual(wrong, [], self.explain("not what is to be found", outcome, findings))
-        harm = any(finding["severity"] != "advice" for finding in findings)
+        harm = [finding for finding in findings if finding["severity"] != "advice"]
         self.assertEqual(outcome.code, 1 if harm else 0, self.explain("exit code", outcome, findings))
+        self.is_cured(report, harm, outcome)
+
+    def is_cured(self, report, harm, outcome):
+        with_cure = [finding for finding in report["findings"] if finding["prescription"]["strategy"]]
+        proofs = "; ".join(f"{finding['rule']}: {(finding['proof'] or {}).get('text', 'no proof')}" for finding in with_cure)
+        for finding in with_cure:
+            self.assertTrue(finding["proof"] and finding["proof"]["cured"], self.explain(f"not cured: {proofs}", outcome))
+            self.assertTrue(report["runs"][finding["proof"]["run"]]["changes"], self.explain("what was changed is not reported", outcome))
+        if harm and all(finding in with_cure for finding in harm):
+            self.assertIn("healthy", [run["verdict"] for run in report["runs"][1:]], self.explain(proofs, outcome))
 
     def is_quiet(self, program, label, arguments):
-        outcome, findings = self.examine(program, label.ranks, PATIENCE, [], arguments)
-        alarms = [describe(finding) for finding in all_findings(findings)
+        outcome, report = self.examine(program, label.ranks, PATIENCE, [], arguments)
+        alarms = [describe(finding) for finding in all_findings(report["findings"])
                   if finding["severity"] != "advice" or finding["rule"] in label.never]
         self.assertEqual(alarms, [], self.explain("false alarm", outcome))
         self.assertEqual(outcome.code, 0, self.explain("exit code", outcome))
@@ -164,8 +176,7 @@ def main():
     for program in programs:
         if program.stem in wanted:
             add_tests(program)
-    done = unittest.main(argv=[sys.argv[0], "-v", *options], exit=False)
-    return 0 if done.result.wasSuccessful() else 1
+    return run_tests(options)
 
 
 if __name__ == "__main__":

@@ -209,6 +209,14 @@ def check_environment():
     return 0
 
 
+def run_tests(options):
+    """An exit code: 77 where every test was skipped."""
+    result = unittest.main(argv=[sys.argv[0], "-v", *options], exit=False).result
+    if not result.wasSuccessful():
+        return 1
+    return 77 if len(result.skipped) == result.testsRun else 0
+
+
 def main():
     if check_environment():
         return 77
@@ -222,8 +230,7 @@ def main():
     for program in programs:
         if program.stem in wanted:
             add_test(program)
-    done = unittest.main(argv=[sys.argv[0], "-v", *options], exit=False)
-    return 0 if done.result.wasSuccessful() else 1
+    return run_tests(options)
 
 
 if __name__ == "__main__":

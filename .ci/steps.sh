@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Sourced by .ci/run and .ci/nightly: steps with their times, printed as a table at the end, however it ends.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CI=true
+export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+steps=()
+closing=""
+
+step() {
+  end_step
+  current=$1 begun=$SECONDS
+  printf '\n=== %s (%s s since start)\n' "$current" "$SECONDS"
+}
+
+end_step() {
+  [ -z "${current:-}" ] || steps+=("$(printf '%6d s  %s' $((SECONDS - begun)) "$current")")
+  current=""
+}
+
+table() {
+  local code=$?
+  end_step
+  printf '\nSeconds of each step (%s s in all):\n' "$SECONDS"
+  printf '%s\n' ${steps[@]+"${steps[@]}"}
+  [ ! -s "$closing" ] || sed -n '/% tests passed/,/^Total Test time/p' "$closing"
+  rm -f "$closing"
+  return "$code"
+}
+trap table EXIT
+
+# The README's command from a bare machine whose last part is $1, word for word: exactly one, whatever else the page shows.
+readme_command() {
+  local lines
+  mapfile -t lines < <(grep -E "^scripts/setup .*&& $1" README.md)
+  [ "${#lines[@]}" = 1 ] || { echo "README.md has ${#lines[@]} commands that set up and end with '$1', not one" >&2; return 1; }
+  echo "${lines[0]}"
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
