@@ -37,6 +37,15 @@ write healthy
 export GITHUB_STEP_SUMMARY=$work/summary
 gate github 0 bash -ec "$github"
 gate action 0 bash -ec "$action"
+cat >launch.sh <<'SH'
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
+MASTER_PORT=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+export MASTER_PORT
+for rank in 0 1; do RANK=$rank "$PYTHON" train.py & done
+wait
+SH
+PROGRAM="" NPROC="" ARGS="bash launch.sh" gate action-command 0 bash -ec "$action"
+printed '^Verdict: healthy: 2 ranks x 4 steps'
 gate gitlab 0 bash -ec "$gitlab"
 cp "$recipes/test_data_parallel.py" "$recipes/CMakeLists.txt" .
 gate pytest 0 "$PYTHON_TORCH" test_data_parallel.py
