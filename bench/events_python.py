@@ -2,7 +2,7 @@
 """What an event costs from Python, through ctypes: a phase in the progress map, a hand-written collective in the call log (begin and
 end). Prints nanoseconds, the best of several rounds.
 
-usage: DDP_DOCTOR=build/release/bin/ddp-doctor events_python.py
+usage: DDP_DOCTOR=build/dev/bin/ddp-doctor events_python.py
 """
 import os
 import pathlib

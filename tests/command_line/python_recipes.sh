@@ -28,12 +28,24 @@ script_of() {  # the commands of a workflow: a Python expression over it
   "$python" -c 'import sys, yaml; w = yaml.safe_load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
 }
 github=$(script_of "$recipes/github.yml" '[step["run"] for step in w["jobs"]["check"]["steps"] if step.get("name") == "Check"][0]')
+action=$(script_of "$recipes/../../action.yml" '[step["run"] for step in w["runs"]["steps"] if step["name"] == "Check"][0]')
+export PROGRAM=train.py ARGS="" NPROC=2 PYTHON=$PYTHON_TORCH REPORT=ddp-doctor.json OPTIONS=""
 gitlab=$(script_of "$recipes/gitlab.yml" '"\n".join(w["data-parallel"]["script"])')
 [ "$(script_of "$recipes/gitlab.yml" '" ".join(w["data-parallel"]["artifacts"]["reports"].values())')" = 'ddp-doctor.xml ddp-doctor-quality.json' ] || fail "gitlab.yml: artifacts"
 
 write healthy
 export GITHUB_STEP_SUMMARY=$work/summary
 gate github 0 bash -ec "$github"
+gate action 0 bash -ec "$action"
+cat >launch.sh <<'SH'
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
+MASTER_PORT=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+export MASTER_PORT
+for rank in 0 1; do RANK=$rank "$PYTHON" train.py & done
+wait
+SH
+PROGRAM="" NPROC="" ARGS="bash launch.sh" gate action-command 0 bash -ec "$action"
+printed '^Verdict: healthy: 2 ranks x 4 steps'
 gate gitlab 0 bash -ec "$gitlab"
 cp "$recipes/test_data_parallel.py" "$recipes/CMakeLists.txt" .
 gate pytest 0 "$PYTHON_TORCH" test_data_parallel.py
@@ -50,6 +62,9 @@ write sick
 gate github 1 bash -ec "$github"
 printed '^::error file=train.py,line=[0-9]+,title=DDP101 wrapper-bypassed::'
 grep -q 'DDP101' "$work/summary" && "$python" "$here/valid.py" sarif ddp-doctor.sarif 2>"$work/err" || fail "$last: no summary, or no SARIF"
+gate action 1 bash -ec "$action"
+printed '^::error file=train.py,line=[0-9]+,title=DDP101 wrapper-bypassed::'
+[ -s ddp-doctor.json ] || fail "$last: no report"
 gate gitlab 1 bash -ec "$gitlab"
 "$python" "$here/valid.py" gitlab ddp-doctor-quality.json && "$python" "$here/valid.py" junit ddp-doctor.xml || fail "$last: artifacts"
 gate pytest 1 "$PYTHON_TORCH" test_data_parallel.py
