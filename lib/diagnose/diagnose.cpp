@@ -12,7 +12,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr char kNeedsAll[] = "it needs the records of all ranks";
+constexpr char kNeedsAll[] = "it needs the records of all ranks together";
 
 Verdict check_rule(const Rule& rule, const Timeline& timeline) {
   if (rule.needs == Needs::kAllRanks && !timeline.whole()) return Undecidable{kNeedsAll};

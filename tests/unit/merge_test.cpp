@@ -109,7 +109,7 @@ TEST(PartOfARun, LeavesWhatOnlyAllRanksTell) {
   run.wrapper({{"find_unused_parameters", "1"}});
   const Report report = node(run, 0, 7).report;
   EXPECT_THAT(report.findings, IsEmpty());  // advice on the whole run: DDP204
-  EXPECT_THAT(json_of(report), HasSubstr("it needs the records of all ranks"));
+  EXPECT_THAT(json_of(report), HasSubstr("it needs the records of all ranks together"));
 }
 
 TEST(PartOfARun, DoesNotSayThatItsUnusedParametersAreUnusedEverywhere) {
