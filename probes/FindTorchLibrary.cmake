@@ -11,9 +11,9 @@
 # needs and most users of the wheel do not have.
 
 string(CONCAT _torch_next_action
-       "Install LibTorch (scripts/setup does it), or name one:\n"
+       "Install LibTorch (scripts/setup does this), or give its path:\n"
        "  -DDDP_DOCTOR_TORCH=$(python3 -c 'import torch,os;print(os.path.dirname(torch.__file__))')\n"
-       "or build without what needs it: -DDDP_DOCTOR_WITH_TORCH=OFF")
+       "or build without it: -DDDP_DOCTOR_WITH_TORCH=OFF")
 
 if(DDP_DOCTOR_TORCH)
   set(_torch_search PATHS ${DDP_DOCTOR_TORCH}/include NO_DEFAULT_PATH)
@@ -54,8 +54,8 @@ foreach(_header IN ITEMS torch/csrc/api/include/torch/version.h torch/headeronly
 endforeach()
 list(JOIN _torch_version "." DDP_DOCTOR_TORCH_VERSION)
 if(DDP_DOCTOR_TORCH_VERSION VERSION_LESS 1.13)
-  message(FATAL_ERROR "LibTorch '${DDP_DOCTOR_TORCH_VERSION}' in ${_torch_include} is too old: 1.13 is the first that "
-          "is supported. " "${_torch_next_action}")
+  message(FATAL_ERROR "LibTorch '${DDP_DOCTOR_TORCH_VERSION}' in ${_torch_include} is too old: 1.13 is the oldest "
+          "supported version. " "${_torch_next_action}")
 endif()
 
 add_library(ddp_doctor_torch INTERFACE)

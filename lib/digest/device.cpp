@@ -36,12 +36,12 @@ const Library& library() {
   static const Library loaded = [] {
     const std::string file = library_file();
     void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw Error("this build of ddp-doctor came without " + file);
+    if (handle == nullptr) throw Error("this build of ddp-doctor does not include " + file);
     Library found{};
     const auto find = [handle, &file](const char* name, auto& function) {
       function =
           reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
-      if (function == nullptr) throw Error(file + " has no " + name + ": install ddp-doctor anew");
+      if (function == nullptr) throw Error(file + " has no " + name + ": reinstall ddp-doctor");
     };
     find("ddpc_error", found.error);
     find("ddpc_begin", found.begin);

@@ -129,7 +129,7 @@ std::int64_t count_elements(const TensorView& tensor) {
   }
   if (numel > 0 && tensor.data == nullptr) {
     throw Error("a tensor of " + std::to_string(numel) +
-                " elements has no data: leave meta and sparse tensors out of the examination");
+                " elements has no data: exclude meta and sparse tensors from the examination");
   }
   return numel;
 }

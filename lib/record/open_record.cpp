@@ -21,9 +21,9 @@ constexpr std::string_view kSqliteMagic("SQLite format 3\0", 16);
 }
 
 [[noreturn]] void refuse_damaged(const fs::path& file, const std::string& reason) {
-  refuse(file, "the record is damaged or cut short (" + reason +
-                   "): copy it again from where it was written, together with any -wal file "
-                   "beside it, or repeat the run");
+  refuse(file,
+         "the record is damaged or truncated (" + reason +
+             "): copy it again, together with its -wal file if there is one, or repeat the run");
 }
 
 std::uintmax_t size_or_zero(const fs::path& file) {
@@ -54,7 +54,7 @@ void check_file(const fs::path& file) {
     refuse(file, "it is a folder: give a rank-*.sqlite file inside it");
   }
   if (!fs::is_regular_file(status))
-    refuse(file, "it is no regular file: give a rank-*.sqlite file");
+    refuse(file, "it is not a regular file: give a rank-*.sqlite file");
   // In this order: a writer that is at work only ever makes the file longer than its header says.
   const bool log = needs_recovery(file);
   std::string start(100, '\0');
@@ -89,9 +89,9 @@ std::int64_t pragma(const Connection& connection, const char* sql) {
 // Refuses what is SQLite and yet no record that this build can read.
 void check_record(const fs::path& file, const Connection& connection) {
   if (pragma(connection, "PRAGMA application_id") != kApplicationId) {
-    refuse(file,
-           "it is an SQLite file of another program: give a rank-*.sqlite file that "
-           "ddp-doctor wrote");
+    refuse(
+        file,
+        "another program wrote this SQLite file: give a rank-*.sqlite file that ddp-doctor wrote");
   }
   const std::int64_t version = pragma(connection, "PRAGMA user_version");
   if (version > kSchemaVersion) {
@@ -147,10 +147,10 @@ void refuse_record(const fs::path& file, const SqliteError& error) {
     case SQLITE_IOERR:
       refuse(file, std::string(error.what()) +
                        ": check its permissions; if its writer was killed and the folder is "
-                       "read-only, copy the folder to where it can be written");
+                       "read-only, copy the folder to a writable place");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      refuse(file, std::string(error.what()) + ": another program locks it, try again after that");
+      refuse(file, std::string(error.what()) + ": another program has locked it, try again later");
     case SQLITE_NOMEM:
       refuse(file, std::string(error.what()) + ": free some memory and try again");
     default:

@@ -54,7 +54,7 @@ void write_at_once(const fs::path& file, const ordered_json& json) {
     out.flush();
     if (!out)
       throw Error(
-          fmt::format("{}: cannot be written (is the disk full?); free space there, or choose "
+          fmt::format("{}: cannot be written (is the disk full?); free some disk space, or choose "
                       "another folder with --out",
                       fresh.string()));
   }
@@ -228,7 +228,7 @@ std::vector<fs::path> run_folders(const fs::path& examination) {
     throw Error(fmt::format("{}: {}; give a folder that `ddp-doctor run --out` wrote",
                             examination.string(), failure.message()));
   if (found.empty())
-    throw Error(fmt::format("{}: no run in it; give a folder that `ddp-doctor run --out` wrote",
+    throw Error(fmt::format("{}: contains no run; give a folder that `ddp-doctor run --out` wrote",
                             examination.string()));
   std::sort(found.begin(), found.end());
   std::vector<fs::path> folders;

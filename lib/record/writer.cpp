@@ -136,9 +136,9 @@ void RecordWriter::Database::prepare() {
     fact.emplace(connection, "INSERT INTO fact (step, subject, key, value) VALUES (?, ?, ?, ?)");
     kept_values.emplace(connection, "INSERT INTO kept_values VALUES (?, ?, ?, ?)");
     ddp_field.emplace(connection,
-                      "INSERT INTO ddp_field (moment, key, value, is_integer, wrapper) "
-                      "VALUES (?, ?, ?, ?, ?) ON CONFLICT (moment, key, wrapper) DO UPDATE "
-                      "SET value = excluded.value, is_integer = excluded.is_integer");
+                      "INSERT INTO ddp_field (moment, key, value, is_integer, wrapper) VALUES (?, "
+                      "?, ?, ?, ?) ON CONFLICT (moment, key, wrapper) DO UPDATE SET value = "
+                      "excluded.value, is_integer = excluded.is_integer");
     event.emplace(connection,
                   "INSERT INTO event (step, time_ns, kind, phase, text) VALUES (?, ?, ?, ?, ?)");
     unexamined.emplace(connection, "UPDATE step SET examined = 0 WHERE step = ?");
@@ -268,12 +268,12 @@ RecordWriter::~RecordWriter() {
 
 RecordWriter::Database& RecordWriter::open() {
   if (!database_) {
-    throw Error("the record is closed already: write to it before close()");
+    throw Error("the record is already closed: write to it before close()");
   }
   if (database_->owner != ::getpid()) {
-    throw Error(database_->file.string() + " belongs to process " +
+    throw Error(database_->file.string() + " was opened by process " +
                 std::to_string(database_->owner) + ", and this is " + std::to_string(::getpid()) +
-                ", forked from it: record in the process that trains");
+                ", a fork of it: record in the process that trains");
   }
   return *database_;
 }

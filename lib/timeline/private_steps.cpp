@@ -164,9 +164,10 @@ std::vector<std::string> leave_out_private_steps(std::vector<RankRecord>& record
     if (numbers.empty()) continue;
     const auto before = records[i].steps.size();
     leave_out(records[i], optimizers[i], numbers);
-    notes.push_back(fmt::format(
-        "rank {} took {} steps with an optimizer that not every rank has: they are not compared",
-        records[i].header.rank, before - records[i].steps.size()));
+    notes.push_back(
+        fmt::format("rank {} took {} steps with an optimizer that some ranks do not have: these "
+                    "steps are not compared",
+                    records[i].header.rank, before - records[i].steps.size()));
   }
   return notes;
 }

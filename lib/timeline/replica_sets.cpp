@@ -179,9 +179,10 @@ void tell_replicas_apart(Timeline& timeline) {
     std::string text;
     for (const auto& ranks : sets)
       text += fmt::format("{}{{{}}}", text.empty() ? "" : ", ", fmt::join(ranks, ", "));
-    timeline.notes.push_back(fmt::format(
-        "several models are trained side by side, by the ranks {}: ranks are compared within these",
-        text));
+    timeline.notes.push_back(
+        fmt::format("the ranks train several models, on ranks {}: ranks are compared within each "
+                    "of these groups",
+                    text));
   }
   const bool modules =
       std::any_of(timeline.tensors.begin(), timeline.tensors.end(), [](const TensorInfo& tensor) {

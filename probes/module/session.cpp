@@ -157,7 +157,7 @@ void Session::raising(const std::string& text) {
 void Session::finish(bool raised) {
   if (raised) {
     this->raised(!last_error_.empty() ? last_error_
-                                      : "the program raised an exception; its output tells which");
+                                      : "the program raised an exception; see its output");
   }
   passive("finish", [&] {
     last_look();

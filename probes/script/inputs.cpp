@@ -51,7 +51,7 @@ InputSpec parse_input(const std::string& text) {
   const auto* known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                    [&](const auto& entry) { return match[1] == entry.first; });
   if (known == std::end(kDTypes))
-    throw Error(fmt::format("--input {}: {} is not a dtype; there are {}", text, match[1].str(),
+    throw Error(fmt::format("--input {}: {} is not a dtype; choose one of {}", text, match[1].str(),
                             dtype_names()));
   spec.dtype = known->second;
   static const std::regex comma(",");

@@ -30,7 +30,7 @@ int say_nccl_version() {
 
 std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code) {
   WorkerOptions options;
-  CLI::App app("One rank of an examination; `ddp-doctor run` starts these.", "script-probe");
+  CLI::App app("One rank of an examination, started by `ddp-doctor run`.", "script-probe");
   app.set_version_flag("--version", std::string("script-probe ") + kVersion + ", LibTorch " +
                                         torch_version() + ", Gloo");
   app.add_option("program", options.program)->required();

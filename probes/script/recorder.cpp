@@ -200,7 +200,7 @@ void Recorder::observe_state() {
   // other ones.
   const auto buffers = buffers_of(module_);
   if (buffers.size() + static_cast<std::size_t>(id) != tensors_.size()) {
-    note_trouble("buffers are not examined any more: their number changed");
+    note_trouble("buffers are no longer examined: their number changed");
     return;
   }
   for (const auto& [name, buffer] : buffers) observe(buffer, id++, Stage::kBuffer);

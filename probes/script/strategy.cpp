@@ -141,7 +141,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState mod
   const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
                      std::end(kScriptStrategies);
   if (!known)
-    throw Error(fmt::format("{} is not a strategy; there are {}", name,
+    throw Error(fmt::format("{} is not a strategy; choose one of {}", name,
                             fmt::join(kScriptStrategies, ", ")));
   DistributedDataParallelOptions options;
   options.find_unused_parameters = name == "ddp-find-unused";

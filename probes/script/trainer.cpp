@@ -31,7 +31,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const WorkerOptions& opt
   if (options.optimizer == "adamw")
     return std::make_unique<torch::optim::AdamW>(parameters,
                                                  torch::optim::AdamWOptions(options.lr));
-  throw Error(fmt::format("--optimizer {}: there are sgd, adam and adamw", options.optimizer));
+  throw Error(fmt::format("--optimizer {}: choose sgd, adam or adamw", options.optimizer));
 }
 
 // Python's zero_grad(set_to_none=True), its default since 2.0: a parameter without a gradient is
@@ -89,10 +89,9 @@ class Trainer {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw Error(
-          fmt::format("rank {} could not join the other ranks: {}; give them more time with "
-                      "--timeout, or fewer ranks",
-                      options_.rank, message_without_backtrace(error)));
+      throw Error(fmt::format(
+          "rank {} could not join the other ranks: {}; use a longer --timeout or fewer ranks",
+          options_.rank, message_without_backtrace(error)));
     }
   }
 

@@ -61,7 +61,7 @@ class PinnedMemory {
     chunk.size = std::max(bytes, kChunk);
     void* data = nullptr;
     check(driver().host_allocate(&data, chunk.size, kHostPortable | kHostMapped),
-          "getting memory that the GPU can write to");
+          "allocating pinned memory");
     chunk.data = static_cast<std::byte*>(data);
     chunks_.push_back(chunk);
     return within(chunks_.size() - 1, bytes);
@@ -95,7 +95,7 @@ class PinnedMemory {
 class Within {
  public:
   explicit Within(Handle context) {
-    check(driver().push(context), "choosing the GPU");
+    check(driver().push(context), "selecting the GPU");
     driver().capture_mode(&mode_);
   }
   ~Within() {
@@ -124,7 +124,7 @@ class Gpu {
     check(driver().global(&launches_, &bytes, module, "ddp_doctor_launches"),
           "finding the kernel's table");
     for (auto& place : places_)
-      check(driver().event_create(&place.done, kEventNoTiming), "making an event");
+      check(driver().event_create(&place.done, kEventNoTiming), "creating an event");
   }
 
   Handle context() const { return context_; }
@@ -137,7 +137,7 @@ class Gpu {
       check(driver().stream_wait(stream, place.done, 0), "ordering the digest's kernels");
     check(driver().copy_to_device(launches_ + number * sizeof(Launch), &launch, bytes_of(launch),
                                   stream),
-          "telling the GPU what to look at");
+          "copying the tensor list to the GPU");
     unsigned argument = number;
     void* arguments[] = {&argument};
     constexpr unsigned kUnits = kThreads / kLanes;
@@ -200,10 +200,10 @@ struct ddpc_batch {
     const std::lock_guard lock(gpu_.mutex);
     const Within within(gpu_.context());
     int capturing = 0;
-    check(driver().stream_capturing(stream, &capturing), "asking the stream");
+    check(driver().stream_capturing(stream, &capturing), "querying the stream");
     if (capturing != 0)
-      throw Error("the stream is being captured into a CUDA graph, where nothing may be added");
-    check(driver().event_create(&done_, kEventNoTiming), "making an event");
+      throw Error("the stream is being captured into a CUDA graph: no kernel may be added");
+    check(driver().event_create(&done_, kEventNoTiming), "creating an event");
     // The results, and behind them what the GPU is told.
     gpu_.take_back();
     memory_ = gpu_.memory.take(plan_.bytes() + plan_.bytes_of_launches());
@@ -230,7 +230,7 @@ struct ddpc_batch {
     const Within within(gpu_.context());
     const Result result = driver().event_query(done_);
     if (result == kNotReady) return false;
-    check(result, "asking whether the digests are there");
+    check(result, "querying whether the digests are ready");
     return is_ready_ = true;
   }
 
@@ -241,7 +241,7 @@ struct ddpc_batch {
   }
 
   DeviceLook look(std::int64_t tensor) const {
-    if (!is_ready_) throw Error("the digests are not there yet: ask ddpc_ready() first");
+    if (!is_ready_) throw Error("the digests are not ready yet: call ddpc_ready() first");
     return plan_.look(static_cast<std::size_t>(tensor), memory_.data);
   }
 
