@@ -325,7 +325,8 @@ TEST_F(RecordTest, AFullDiskIsAnErrorAndWhatWasWrittenStays) {
     const auto steps = RecordReader(file()).read().steps;
     if (written < 10 || steps.size() != std::size_t(written)) return 3;
     std::fprintf(stderr, "%s\n", message.c_str());
-    if (message.find("free some disk space, or choose another folder with --out DIR") == message.npos) {
+    if (message.find("free some disk space, or choose another folder with --out DIR") ==
+        message.npos) {
       return 4;
     }
     // A further record, and a further progress map.
@@ -337,8 +338,9 @@ TEST_F(RecordTest, AFullDiskIsAnErrorAndWhatWasWrittenStays) {
       return 5;
     }
     if (fs::exists(record_file(folder_, 1))) return 6;
-    if (error_of([&] { ProgressWriter progress(progress_file(folder_, 1)); }).find("free some disk space") ==
-        std::string::npos) {
+    if (error_of([&] {
+          ProgressWriter progress(progress_file(folder_, 1));
+        }).find("free some disk space") == std::string::npos) {
       return 7;
     }
     return 0;
