@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A pasted log, separated by rank. Launchers put a label before each line: [rank1]: (PyTorch 2.3
-// and later), [default1]: (torchrun's tee, which counts the ranks of one node), [1,1]<stderr>:
-// (mpirun), 1: (srun -l). Lines of several ranks interleave, so a message of more than one line can
-// be read only after they are separated. Terminals, mails and web pages wrap lines: a stream has
-// its lines joined by single spaces, so that searches ignore line breaks.
+// A pasted log, separated by rank.
+//
+// Launchers put a label before each line: [rank1]: (PyTorch 2.3 and later), [default1]: (torchrun's
+// tee, which counts the ranks of one node), [1,1]<stderr>: (mpirun), 1: (srun -l). Lines of several
+// ranks interleave, so a message of more than one line can be read only after they are separated.
+// Terminals, mails and web pages wrap lines: a stream has its lines joined by single spaces, so
+// that searches ignore line breaks.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The call log: the last collectives that a rank issued, in order, stored next to its record. If
-// ranks wait for each other forever, their logs show where they diverged. The rank writes it to
-// mapped memory, like its progress map, so it is complete whenever the rank crashes or is
-// terminated. An entry starts before the collective and ends after it.
+// ranks wait for each other forever, their logs show where they diverged.
+//
+// The rank writes it to mapped memory, like its progress map, so it is complete whenever the rank
+// crashes or is terminated. An entry starts before the collective and ends after it.
 #pragma once
 
 #include <cstdint>

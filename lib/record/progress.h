@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The progress map: a small memory-mapped file per rank with what the rank is doing now, which
-// values the watcher requests, and a digest of the rank's state for its peers. The rank writes it
-// with plain stores, without system calls or locks, from any thread; watchers read the same file.
-// Torn reads are harmless: every field is a single aligned word.
+// values the watcher requests, and a digest of the rank's state for its peers.
+//
+// The rank writes it with plain stores, without system calls or locks, from any thread; watchers
+// read the same file. Torn reads are harmless: every field is a single aligned word.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,12 @@
 
 namespace ddp_doctor {
 
-// Fills in Timeline::replicas and Timeline::rank_local, with a note if there are several sets. The
-// sets are the wrappers' process groups, if these partition the ranks and no two of them start with
-// the same model; groups that start with the same model are replicas with a wrong process group
-// (DDP112). Without wrappers, models with different shapes whose ranks send each other tensors are
-// the stages of a pipeline.
+// Fills in Timeline::replicas and Timeline::rank_local, with a note if there are several sets.
+//
+// The sets are the wrappers' process groups, if these partition the ranks and no two of them start
+// with the same model; groups that start with the same model are replicas with a wrong process
+// group (DDP112). Without wrappers, models with different shapes whose ranks send each other
+// tensors are the stages of a pipeline.
 void tell_replicas_apart(Timeline& timeline);
 
 // No existing module holds it: the probes name such a tensor by its position in the optimizer.

@@ -3,6 +3,7 @@
 //
 //   auto group = ddp_doctor::observed(ddp_doctor::make_gloo_process_group({...}));
 //   group->allreduce(gradients)->wait();
+//
 // All calls are forwarded to the underlying group. A wrapper constructed with it uses the
 // underlying group, because the wrapper's collectives are not hand-written. Without an Examination,
 // a collective costs one pointer check.

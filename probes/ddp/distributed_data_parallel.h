@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DistributedDataParallel for C++: the wrapper that LibTorch does not have, on PyTorch's own
-// c10d::Reducer. It follows torch/nn/parallel/distributed.py step by step: the order and
-// de-duplication of parameters, the check that replicas match, the first broadcast, bucket limits,
-// and the work around each forward. Because the reducer is PyTorch's own, gradients are
-// bit-identical and error texts are the same. docs/ddp.md explains the order and why it matters.
+// c10d::Reducer.
+//
+// It follows torch/nn/parallel/distributed.py step by step: the order and de-duplication of
+// parameters, the check that replicas match, the first broadcast, bucket limits, and the work
+// around each forward. Because the reducer is PyTorch's own, gradients are bit-identical and error
+// texts are the same. docs/ddp.md explains the order and why it matters.
 //
 // clang-format off
 //   auto group = ddp_doctor::make_gloo_process_group({.rank = rank, .world_size = 2, .file = "/tmp/rendezvous"});
@@ -51,8 +53,9 @@ struct JoinOptions {
   bool throw_on_early_termination = false;
 };
 
-// The implementation for any type of module. Most programs use DistributedDataParallel below. The
-// destructor destroys the logger first (it reports once more, and holds the reducer), then the
+// The implementation for any type of module. Most programs use DistributedDataParallel below.
+//
+// The destructor destroys the logger first (it reports once more, and holds the reducer), then the
 // reducer (it removes its hooks from the parameters), then this handle of the process group. c10d's
 // destructors may throw, which terminates the program: destroy it while the process group works,
 // not during static destruction. After a fatal error, save what is needed and _exit.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the tensors in the return value of a forward, and replaces them. Supported are at::Tensor,
-// c10::IValue (with nested lists, tuples and dicts), std::optional, std::pair, std::tuple and
-// iterable containers (std::vector, std::array, std::map), in any nesting. For your own type, write
+// Finds the tensors in the return value of a forward, and replaces them.
+//
+// Supported are at::Tensor, c10::IValue (with nested lists, tuples and dicts), std::optional,
+// std::pair, std::tuple and iterable containers (std::vector, std::array, std::map), in any
+// nesting. For your own type, write
 //   void visit_tensors(MyOutput& output, const ddp_doctor::TensorVisitor& visit)
 // in its namespace; without it a class does not compile, because the wrapper would treat parameters
 // behind a missed tensor as unused.

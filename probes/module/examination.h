@@ -9,10 +9,14 @@
 // they are synchronized, forwards through wrappers and forwards that bypass them, hand-written
 // collectives of an ObservedProcessGroup, steps of an Observed optimizer. It issues no collective,
 // draws no random number, changes no tensor and throws nothing into the training. The record lists
-// what it cannot examine. If the program does not run under ddp-doctor and no folder is given, it
-// does nothing: no file, no hook. Construct it right after the process group, before wrappers and
-// optimizers, in the thread that trains, and destroy it last. Only one per thread at a time: ranks
-// that are threads of one process have one each.
+// what it cannot examine.
+//
+// If the program does not run under ddp-doctor and no folder is given, it does nothing: no file, no
+// hook.
+//
+// Construct it right after the process group, before wrappers and optimizers, in the thread that
+// trains, and destroy it last. Only one per thread at a time: ranks that are threads of one process
+// have one each.
 #pragma once
 
 #include <ddp_doctor/check.h>

@@ -2,6 +2,7 @@
 // An optimizer that reports its steps to the examination:
 //
 //   ddp_doctor::Observed<torch::optim::Adam> optimizer(model->parameters(), 1e-3);
+//
 // It is a torch::optim::Adam, with the same arguments and behaviour. Without an Examination, step()
 // costs one pointer check.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP107: the synchronized gradients are k times the mean of the local ones, k not 1. Decided by
-// samples: the values at a few fixed positions of every gradient, before and after the
+// DDP107: the synchronized gradients are k times the mean of the local ones, k not 1.
+//
+// Decided by samples: the values at a few fixed positions of every gradient, before and after the
 // synchronization. One k must fit all of them, within the precision of the dtype.
 
 #include <fmt/format.h>

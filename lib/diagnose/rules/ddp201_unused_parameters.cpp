@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP201: trainable parameters without a gradient on any rank, and why. With
-// DistributedDataParallel's defaults the bucket of such a parameter never becomes ready, so *no*
-// gradient of the step is averaged, the optimizer steps on local gradients, and only the next
+// DDP201: trainable parameters without a gradient on any rank, and why.
+//
+// With DistributedDataParallel's defaults the bucket of such a parameter never becomes ready, so
+// *no* gradient of the step is averaged, the optimizer steps on local gradients, and only the next
 // forward raises. If the wrapper allows it (find_unused_parameters, static_graph), or if nothing
 // waits for the gradient, training is correct: advice.
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP303: buffers differ across ranks, and nothing synchronizes them again. With
-// broadcast_buffers=True (the default) DistributedDataParallel broadcasts rank 0's buffers before
-// every forward: they may differ in between.
+// DDP303: buffers differ across ranks, and nothing synchronizes them again.
+//
+// With broadcast_buffers=True (the default) DistributedDataParallel broadcasts rank 0's buffers
+// before every forward: they may differ in between.
 
 #include <fmt/format.h>
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP402: NaN or Inf in a gradient: the rank, parameter and step where it first appeared, before
-// the reduction spread it to every rank. A gradient scaler expects infinite gradients and skips
-// those steps: only NaN or Inf that reached the weights is reported.
+// the reduction spread it to every rank.
+//
+// A gradient scaler expects infinite gradients and skips those steps: only NaN or Inf that reached
+// the weights is reported.
 
 #include <fmt/format.h>
 
