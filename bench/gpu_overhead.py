@@ -75,7 +75,7 @@ def main():
     if options.train:
         return train(options.train)
     if subprocess.run([options.python, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"], stderr=subprocess.DEVNULL).returncode:
-        print("skipped: no GPU can be seen")
+        print("skipped: no GPU is visible")
         return 77
     steps = str(WARMUP + options.steps)
     plainly = [options.python, __file__, "--train", steps]

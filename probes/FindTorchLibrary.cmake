@@ -23,7 +23,7 @@ else()
   set(_torch_library_search "")
 endif()
 
-# Not cached: whoever changes DDP_DOCTOR_TORCH wants the other torch, not the paths of the last one.
+# Not cached: a changed DDP_DOCTOR_TORCH must not keep the paths of the previous torch.
 foreach(_variable IN ITEMS _torch_include _torch_library_cpu _torch_library_c10 _torch_dist_autograd _torch_gloo)
   unset(${_variable})
   unset(${_variable} CACHE)
@@ -91,7 +91,8 @@ if(DDP_DOCTOR_TORCH)
   endif()
 endif()
 
-# Headers that some installations lack: probes/ddp/compat holds a stand-in for each, used only where it is missing.
+# Headers that some installations lack: probes/ddp/compat has a replacement for each, used only if
+# it is missing.
 find_path(_torch_dist_autograd torch/csrc/distributed/autograd/context/context.h ${_torch_search} NO_CACHE)
 if(NOT _torch_dist_autograd)
   target_include_directories(ddp_doctor_torch SYSTEM INTERFACE ${CMAKE_CURRENT_LIST_DIR}/ddp/compat/dist_autograd)

@@ -13,7 +13,7 @@
 namespace ddp_doctor {
 namespace {
 
-// Beside the library that this code is in, unless DDP_DOCTOR_CUDA_LIBRARY says where.
+// In the folder of the library that contains this code, unless DDP_DOCTOR_CUDA_LIBRARY is set.
 std::string library_file() {
   if (const char* named = std::getenv("DDP_DOCTOR_CUDA_LIBRARY")) return named;
   Dl_info here{};

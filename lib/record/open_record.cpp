@@ -45,8 +45,8 @@ std::uint32_t big_endian(const std::string& bytes, std::size_t at, std::size_t c
   return value;
 }
 
-// What can be told without SQLite, whose own messages would not say what to do. In particular
-// SQLite reads the missing part of the last page as zeros.
+// Checks that need no SQLite, whose messages would not tell the user what to do. Also, SQLite reads
+// the missing part of the last page as zeros.
 void check_file(const fs::path& file) {
   const fs::file_status status = fs::status(file);
   if (!fs::exists(status)) refuse(file, "there is no such file: give the folder of a recorded run");
@@ -55,7 +55,7 @@ void check_file(const fs::path& file) {
   }
   if (!fs::is_regular_file(status))
     refuse(file, "it is not a regular file: give a rank-*.sqlite file");
-  // In this order: a writer that is at work only ever makes the file longer than its header says.
+  // In this order: a running writer only makes the file longer than its header states.
   const bool log = needs_recovery(file);
   std::string start(100, '\0');
   std::ifstream in(file, std::ios::binary);
@@ -71,7 +71,7 @@ void check_file(const fs::path& file) {
   if (got < start.size()) refuse_damaged(file, std::to_string(size) + " bytes");
   std::uintmax_t page = big_endian(start, 16, 2);
   if (page == 1) page = 65536;
-  // With a log, the file may lack whole pages that the log has.
+  // With a log, pages may be in the log but not yet in the file.
   const std::uintmax_t expected = log ? page : page * big_endian(start, 28, 4);
   if (page == 0 || size < expected || size % page != 0) {
     refuse_damaged(file, std::to_string(size) + " bytes, at least " + std::to_string(expected) +
@@ -86,7 +86,7 @@ std::int64_t pragma(const Connection& connection, const char* sql) {
   return statement.integer(0);
 }
 
-// Refuses what is SQLite and yet no record that this build can read.
+// Refuses SQLite files that are not records, or that this build cannot read.
 void check_record(const fs::path& file, const Connection& connection) {
   if (pragma(connection, "PRAGMA application_id") != kApplicationId) {
     refuse(
@@ -114,7 +114,7 @@ void check_record(const fs::path& file, const Connection& connection) {
   }
 }
 
-// The first statement is what makes SQLite look at the file, its locks and its log.
+// SQLite reads the file, its locks and its log only at the first statement.
 Connection open_with(const fs::path& file, int flags, bool immutable) {
   Connection connection(file, flags, immutable);
   sqlite3_busy_timeout(connection.get(), 5000);

@@ -17,7 +17,7 @@ namespace {
 
 thread_local std::string last_error;
 
-// Runs `work`; nothing that it throws leaves this file.
+// Runs `work`; no exception leaves this file.
 template <class Work>
 int guarded(const Work& work) noexcept {
   try {

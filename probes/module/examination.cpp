@@ -40,7 +40,7 @@ std::string own_name() {
 
 std::terminate_handler handler_before = nullptr;
 
-// An exception that nobody catches: its text is in the record before the process is gone.
+// An uncaught exception: its text is recorded before the process ends.
 [[noreturn]] void note_and_terminate() {
   if (const auto& observer = training_observer(); observer && std::current_exception()) {
     try {

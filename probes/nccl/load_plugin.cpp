@@ -18,7 +18,7 @@ const NcclPlugin& load() {
         "NCCL is unavailable: ddp-doctor was built against a LibTorch without it; use --backend "
         "gloo, or build ddp-doctor against pip's torch with -DDDP_DOCTOR_TORCH=$(python3 -c "
         "'import torch,os;print(os.path.dirname(torch.__file__))')");
-  // The kernels register themselves with the dispatcher, for everybody.
+  // RTLD_GLOBAL: the kernels register themselves with the dispatcher.
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)
     throw Error(fmt::format("NCCL is unavailable: {}; use --backend gloo", ::dlerror()));

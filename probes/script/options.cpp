@@ -50,7 +50,8 @@ std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code
   app.add_option("--port", options.port);
   app.add_option("--rank", options.rank)->envname("RANK");
   app.add_option("--world-size", options.world_size)->envname("WORLD_SIZE");
-  // For `ddp-doctor env`: says which NCCL there is, and how many GPUs, or why there is none.
+  // For `ddp-doctor env`: prints the NCCL version and the number of GPUs, or why NCCL is
+  // unavailable.
   if (argc == 2 && std::string_view(argv[1]) == "--nccl-version") {
     exit_code = say_nccl_version();
     return {};

@@ -44,7 +44,7 @@ bool guarded(const Work& work) noexcept {
 
 namespace ddp_doctor::cuda {
 
-// Memory of the CPU that the GPU writes to. Getting some takes milliseconds, so it is taken in
+// Pinned host memory that the GPU writes to. Allocating takes milliseconds, so it is allocated in
 // large pieces and kept.
 class PinnedMemory {
  public:
@@ -90,8 +90,8 @@ class PinnedMemory {
   std::vector<Chunk> chunks_;
 };
 
-// Makes the device's context the thread's while this lives, and leaves graphs alone that another
-// thread may be capturing.
+// Makes the device's context current for this thread during its lifetime, without affecting graphs
+// that another thread may be capturing.
 class Within {
  public:
   explicit Within(Handle context) {
@@ -132,7 +132,7 @@ class Gpu {
   void launch(const Launch& launch, Handle stream) {
     const unsigned number = next_++ % kLaunches;
     Place& place = places_[number];
-    // Whoever used the place last may not have read it yet; on the same stream it has.
+    // The last kernel that used the place may not have read it yet; on the same stream it has.
     if (place.used && place.stream != stream)
       check(driver().stream_wait(stream, place.done, 0), "ordering the digest's kernels");
     check(driver().copy_to_device(launches_ + number * sizeof(Launch), &launch, bytes_of(launch),
@@ -149,7 +149,7 @@ class Gpu {
     place.stream = stream;
   }
 
-  // What a batch that ended leaves: the GPU may still write to its memory, until `done`.
+  // The memory of a finished batch: the GPU may still write to it, until `done`.
   struct Left {
     PinnedMemory::Range memory;
     Handle done = nullptr;
@@ -182,7 +182,7 @@ class Gpu {
   std::vector<Left> left_;
 };
 
-// For as long as the process lives: at its end the driver goes first.
+// Never destroyed: at the end of the process the driver is unloaded first.
 inline Gpu& gpu(int ordinal) {
   static std::mutex mutex;
   static auto* gpus = new std::map<int, std::unique_ptr<Gpu>>;
@@ -204,7 +204,7 @@ struct ddpc_batch {
     if (capturing != 0)
       throw Error("the stream is being captured into a CUDA graph: no kernel may be added");
     check(driver().event_create(&done_, kEventNoTiming), "creating an event");
-    // The results, and behind them what the GPU is told.
+    // The results, followed by the input for the GPU.
     gpu_.take_back();
     memory_ = gpu_.memory.take(plan_.bytes() + plan_.bytes_of_launches());
     std::byte* at = memory_.data + plan_.bytes();
