@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Two ranks or more that trained `steps` steps, with their call logs, and never came to an end.
+// Two or more ranks that trained `steps` steps, with their call logs, and never finished.
 class Hang {
  public:
   explicit Hang(int world_size = 2, int steps = 3, bool wrapped = true)
