@@ -75,7 +75,7 @@ Verdict check_buffers_drift(const Timeline& timeline) {
       list_of(finding.parameters), affected, count_of(steps.size(), "step"),
       wrapped ? "the wrapper was constructed with broadcast_buffers=False"
               : "this hand-written data-parallel loop does not broadcast buffers");
-  finding.prescription = {wrapped ? "Keep broadcast_buffers=True, use SyncBatchNorm, or all-reduce "
+  finding.prescription = {wrapped ? "Set broadcast_buffers=True, use SyncBatchNorm, or all-reduce "
                                     "the statistics before evaluation and saving."
                                   : "Broadcast or all-reduce the buffers before evaluation and "
                                     "saving, or use SyncBatchNorm.",
