@@ -27,7 +27,7 @@ class Section:
 
 
 class Target:
-    """A figure that the output must show: the number in the group of the pattern, the last one found, and what it should be below or above."""
+    """A number that the output must contain: the group of the pattern's last match, and the limit that it must stay below or above."""
 
     def __init__(self, text, pattern, below=None, above=None):
         self.text, self.pattern, self.below, self.above = text, pattern, below, above
@@ -47,7 +47,7 @@ def sections(options):
     script = lambda name: [options.python, HERE / name]  # noqa: E731
     examples = build / "examples"
     ours = r"^\| \*\*ddp-doctor: digest[^|]*\| {} \| [^|]*\| ([\d.e-]+)"
-    # Of an examined step beside its neighbours: ratios of whole runs cannot tell a percent (docs/performance.md).
+    # An examined step compared with its neighbours: ratios of whole runs cannot resolve one percent (docs/performance.md).
     beside = r"^\*\*{}\*\*(?:(?!^\*\*)[\s\S])*?^- \*\*an examined step against the steps beside it\*\*.*{}([\d.]+)"
     return [
         Section("digests", "Digests", "Of 256 MiB on one core, beside other ways to compare tensors.",
@@ -126,7 +126,7 @@ def ceilings(options):
 
 
 def shown(command, options):
-    """As the reader would type it."""
+    """The command as a user would type it."""
     words = [str(word) for word in command]
     for path, name in ((options.build.resolve(), "$BUILD"), (HERE.parent, "."), (options.python, "$PYTHON"), (options.valgrind_python, "$PYTHON_1_13")):
         words = [word if not word.startswith(str(path)) else name + word[len(str(path)):] for word in words]

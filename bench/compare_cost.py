@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What comparing strategies costs: wall time of one `ddp-doctor compare` against the sum of the steps that it trains.
+"""The cost of comparing strategies: wall time of one `ddp-doctor compare` against the sum of the steps that it trains.
 
 usage: compare_cost.py --doctor BUILD/bin/ddp-doctor [--program BUILD/examples/gpt.pt] [--steps 8] [--repeats 3]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Digests of tensors on a GPU: first that they are those of the CPU, then at which share of the
-// bandwidth that copying from device to device reaches in the same run. Through the CUDA driver
-// alone, so that compute-sanitizer has little beside our kernels to look at.
+// Digests of tensors on a GPU: first checks that they equal those of the CPU, then measures their
+// speed as a share of the bandwidth of a device-to-device copy in the same run. Uses only the CUDA
+// driver, so that compute-sanitizer sees little except our kernels.
 //
 // usage: cuda_digest_benchmark [--check] [GPU]
 // --check: without the timing. Exit code 0; 1: a digest differs; 77: there is no GPU.
@@ -24,7 +24,7 @@ using namespace ddp_doctor::cuda;
 
 namespace {
 
-// What only tests want of the driver.
+// Driver functions that only tests use.
 struct Extra {
   Result (*allocate)(DevicePointer*, std::size_t);
   Result (*upload)(DevicePointer, const void*, std::size_t);
@@ -89,7 +89,7 @@ int check_digests(int device, DevicePointer memory, const std::vector<float>& ho
   return wrong;
 }
 
-// The best of several, in seconds on the GPU's own clock.
+// The best of several, in seconds of GPU time.
 template <class Work>
 double seconds(const Extra& extra, const Work& work) {
   Handle begin, end;
@@ -113,8 +113,8 @@ void measure(int device, const Extra& extra, DevicePointer from, DevicePointer t
       seconds(extra, [&] { check(extra.copy(to, from, kLargest, nullptr), "copying on the GPU"); });
   const double bandwidth = 2.0 * kLargest / copy / 1e9;  // each byte is read and written
   fmt::print(
-      "| what | GB/s | of the copy's |\n|---|---|---|\n| copy from device to device, bytes "
-      "read and written | {:.0f} | 1 |\n",
+      "| what | GB/s | of the copy's |\n|---|---|---|\n| copy from device to device, bytes read "
+      "and written | {:.0f} | 1 |\n",
       bandwidth);
   for (const auto dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const std::size_t tensors : {std::size_t{1}, std::size_t{300}}) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long the diagnosis of a large run takes, and how much memory: `ddp-doctor report` on records of made-up training.
+"""Time and memory of the diagnosis of a large run: `ddp-doctor report` on synthetic records.
 
 usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP] [--out DIR] [--fit]
 

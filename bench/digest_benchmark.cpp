@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// digest() beside the two floors in the same run: reading the bytes at all, and XXH3 alone; and
-// beside SHA-1, by which Megatron-LM compares replicas. digest_python.py makes one table of these
-// and of what Python programs do.
+// digest() compared with two lower bounds in the same run, reading the bytes and XXH3 alone, and
+// with SHA-1, which Megatron-LM uses to compare replicas. digest_python.py makes one table of these
+// and of Python programs.
 
 #include <benchmark/benchmark.h>
 
@@ -43,7 +43,7 @@ void count_bytes(benchmark::State& state) {
 }
 
 // The fastest way to read memory that we know of: four sums of 32 bytes, or the same with each
-// page's lines asked for beforehand.
+// page's lines prefetched.
 using Register = std::uint64_t __attribute__((vector_size(32), aligned(8), may_alias));
 
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Our digest beside what programs do today to compare tensors: one table, GiB/s and the share of the read floor, 256 MiB on one core.
+"""ddp-doctor's digest compared with other ways to compare tensors: one table, GiB/s and the share of the read floor, 256 MiB on one core.
 
 usage: digest_python.py --benchmark BUILD/bin/digest_benchmark [--rounds N]      (run by a Python that has torch)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank pays for each event that the watcher is told: a phase in the progress map, a call in
-// the call log. Through the C++ classes, and through the C API that other languages' probes use.
+// The cost per event on a rank: a phase in the progress map, a call in the call log. Through the
+// C++ classes, and through the C API that other languages' probes use.
 
 #include <benchmark/benchmark.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an event costs from Python, through ctypes: a phase in the progress map, a hand-written collective in the call log (begin and
+"""The cost of an event from Python, through ctypes: a phase in the progress map, a hand-written collective in the call log (begin and
 end). Prints nanoseconds, the best of several rounds.
 
 usage: DDP_DOCTOR=build/dev/bin/ddp-doctor events_python.py

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an Examination costs a training step: nothing should be left where nobody examines, and
-// beside it what it takes where every step is examined. One rank, so that no network is in it.
+// The cost of an Examination per training step: without ddp-doctor, where it should be zero, and
+// with every step examined. One rank, so that no network is involved.
 #include <benchmark/benchmark.h>
 #include <ddp_doctor/distributed_data_parallel.h>
 #include <ddp_doctor/examination.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the gate costs: wall time of `ddp-doctor check PROGRAM` against the same program's plain run under torchrun, in turn.
+"""The cost of the gate: wall time of `ddp-doctor check PROGRAM` against the same program's plain run under torchrun, in turn.
 
 usage: gate.py --doctor BUILD/bin/ddp-doctor --python PYTHON [--runs N] PROGRAM... [-- ARGUMENTS]
 

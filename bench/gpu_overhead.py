@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an examination costs a training step on one GPU: a GPT-like model of 350 M parameters in bfloat16, one rank over NCCL, with default sampling.
+"""The cost of an examination per training step on one GPU: a GPT-like model of 350 M parameters in bfloat16, one rank over NCCL, with default sampling.
 
 usage: gpu_overhead.py --doctor BUILD/bin/ddp-doctor --python PYTHON [--repeats 3] [--steps 60]
 
@@ -75,7 +75,7 @@ def main():
     if options.train:
         return train(options.train)
     if subprocess.run([options.python, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"], stderr=subprocess.DEVNULL).returncode:
-        print("skipped: no GPU can be seen")
+        print("skipped: no GPU is visible")
         return 77
     steps = str(WARMUP + options.steps)
     plainly = [options.python, __file__, "--train", steps]

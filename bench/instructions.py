@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Instructions that the examination adds to a training step, counted by valgrind's callgrind: figures that other work on the machine does not move.
+"""Instructions that the examination adds to a training step, counted by valgrind's callgrind: numbers that do not depend on the load of the machine.
 
 usage: instructions.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs shallow,deep] [--before LIBEXEC] [--cpp] [--quick]
 

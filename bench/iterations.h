@@ -9,8 +9,8 @@
 
 namespace ddp_doctor {
 
-// Exactly DDP_DOCTOR_BENCH_ITERATIONS of them where that is set; as many as take long enough where
-// it is not.
+// Exactly DDP_DOCTOR_BENCH_ITERATIONS iterations if that is set; otherwise as many as take long
+// enough.
 inline void as_often_as_asked(benchmark::internal::Benchmark* benchmark) {
   const char* asked = std::getenv("DDP_DOCTOR_BENCH_ITERATIONS");
   if (asked != nullptr) benchmark->Iterations(std::atoll(asked));

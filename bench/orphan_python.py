@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user does today to look into an unused parameter: the orphan program, by hand, under torchrun, one setting."""
+"""Investigates an unused parameter by hand, without ddp-doctor: the orphan program under torchrun, with one setting."""
 import os
 
 import torch

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the examination costs an unmodified Python program, beside other ways to check replicas: step times, in turn, on two ranks over gloo.
+"""The cost of the examination for an unmodified Python program, compared with other ways to check replicas: step times on two ranks over gloo.
 
 usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,deep,gpt] [--ways ...] [--repeats N] [--steps N]
 
@@ -163,7 +163,7 @@ def printed(text, command):
 
 
 class Crashed(Exception):
-    """A rank was killed by a signal: torch 2.15 does that to itself under DETAIL."""
+    """A rank was killed by a signal: torch 2.15 crashes under DETAIL."""
 
 
 def run_plainly(options, rank_arguments, **more):
@@ -208,7 +208,7 @@ def low(times):
 
 
 def repeat(options, program, steps, backwards):
-    """Each way once: lower quartiles of single steps, in microseconds."""
+    """Runs each way once; returns lower quartiles of single steps, in microseconds."""
     warmup = WARMUP[program]
     words = ["--train", program, "--steps", str(warmup + steps)]
     runs = {}
@@ -221,7 +221,7 @@ def repeat(options, program, steps, backwards):
             try:
                 runs[way] = run_plainly(options, words, TORCH_DISTRIBUTED_DEBUG="DETAIL")
             except Crashed as crashed:
-                print(f"under TORCH_DISTRIBUTED_DEBUG=DETAIL the program dies of {crashed}, so it is left out", file=sys.stderr)
+                print(f"under TORCH_DISTRIBUTED_DEBUG=DETAIL the program crashes with {crashed}, so it is omitted", file=sys.stderr)
                 options.ways = [way for way in options.ways if way != "detail"]
                 options.left_out = f"TORCH_DISTRIBUTED_DEBUG=DETAIL: the program dies of {crashed} with this torch"
         else:
@@ -304,7 +304,7 @@ def table(program, repeats, warmup, steps, left_out):
         ratios = [ratio for r in repeats for ratio in against_neighbours(r["runs"]["alternate"], warmup)]
         low_end, middle, high_end = statistics.quantiles(ratios, n=4)
         half = 1.57 * (high_end - low_end) / len(ratios) ** 0.5  # McGill, Tukey, Larsen 1978: 95 % of the median
-        print(f"- **an examined step against the steps beside it**, in one run with --every 2, which no drift of the machine touches: {middle:.3f} "
+        print(f"- **an examined step against its neighbours**, in one run with --every 2, so that drift of the machine does not matter: {middle:.3f} "
               f"({middle - half:.3f} to {middle + half:.3f}, {len(ratios)} steps); with default sampling a tenth of that: {1 + (middle - 1) / EVERY:.4f} on average")
     if "every" in best:
         extra = best["every"] - best["plain"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How large a record becomes in a day of training: rows of made-up steps as fast as they can be written. Needs no torch.
+"""The size of a record after a day of training: rows of synthetic steps, written as fast as possible. Needs no torch.
 
 usage: record_growth.py --doctor BUILD/bin/ddp-doctor [--steps 432000] [--parameters 400] [--every 10]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How soon there is an answer: `--version`, `explain DDP101`, and `run` of a tiny program with its default strategies against `import torch`.
+"""Time until the first answer: `--version`, `explain DDP101`, and `run` of a tiny program with its default strategies against `import torch`.
 
 usage: start_up.py --doctor BUILD/bin/ddp-doctor [--program BUILD/examples/curriculum.pt] --python PYTHON [--runs N] [--short N]
 

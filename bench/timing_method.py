@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether `compare` and `run --fix` may be believed where they say what a step costs: real runs of which the truth is known.
+"""Checks the step costs that `compare` and `run --fix` report, with real runs whose true cost is known.
 
 usage: timing_method.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--trials N] [--repeats N] [--slower 0.1] [--steps N]
 
@@ -57,7 +57,7 @@ def compare(options, words, rounds, out):
 
 
 def costs_of_trials(options, folder, programs, repeats):
-    """The costs that `report` tells of each share of `repeats` rounds: a list of trials, of each the costs of all programs but the first."""
+    """The costs that `report` shows for each group of `repeats` rounds: a list of trials, each with the costs of all programs except the first."""
     runs = sorted((run for run in folder.iterdir() if run.is_dir()), key=lambda run: int(run.name.split("-")[0]))
     first, again = runs[:programs], runs[programs:]
     size = repeats * programs

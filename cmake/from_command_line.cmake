@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Writes what PROGRAM makes of its own command line, under OUT: the manual page and the completions.
+# Generates the manual page and the completions from PROGRAM's command line, under OUT.
 foreach(kind file IN ZIP_LISTS KINDS FILES)
   get_filename_component(folder ${OUT}/${file} DIRECTORY)
   file(MAKE_DIRECTORY ${folder})

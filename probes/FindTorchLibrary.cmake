@@ -11,9 +11,9 @@
 # needs and most users of the wheel do not have.
 
 string(CONCAT _torch_next_action
-       "Install LibTorch (scripts/setup does it), or name one:\n"
+       "Install LibTorch (scripts/setup does this), or give its path:\n"
        "  -DDDP_DOCTOR_TORCH=$(python3 -c 'import torch,os;print(os.path.dirname(torch.__file__))')\n"
-       "or build without what needs it: -DDDP_DOCTOR_WITH_TORCH=OFF")
+       "or build without it: -DDDP_DOCTOR_WITH_TORCH=OFF")
 
 if(DDP_DOCTOR_TORCH)
   set(_torch_search PATHS ${DDP_DOCTOR_TORCH}/include NO_DEFAULT_PATH)
@@ -23,7 +23,7 @@ else()
   set(_torch_library_search "")
 endif()
 
-# Not cached: whoever changes DDP_DOCTOR_TORCH wants the other torch, not the paths of the last one.
+# Not cached: a changed DDP_DOCTOR_TORCH must not keep the paths of the previous torch.
 foreach(_variable IN ITEMS _torch_include _torch_library_cpu _torch_library_c10 _torch_dist_autograd _torch_gloo)
   unset(${_variable})
   unset(${_variable} CACHE)
@@ -54,8 +54,8 @@ foreach(_header IN ITEMS torch/csrc/api/include/torch/version.h torch/headeronly
 endforeach()
 list(JOIN _torch_version "." DDP_DOCTOR_TORCH_VERSION)
 if(DDP_DOCTOR_TORCH_VERSION VERSION_LESS 1.13)
-  message(FATAL_ERROR "LibTorch '${DDP_DOCTOR_TORCH_VERSION}' in ${_torch_include} is too old: 1.13 is the first that "
-          "is supported. " "${_torch_next_action}")
+  message(FATAL_ERROR "LibTorch '${DDP_DOCTOR_TORCH_VERSION}' in ${_torch_include} is too old: 1.13 is the oldest "
+          "supported version. " "${_torch_next_action}")
 endif()
 
 add_library(ddp_doctor_torch INTERFACE)
@@ -91,7 +91,8 @@ if(DDP_DOCTOR_TORCH)
   endif()
 endif()
 
-# Headers that some installations lack: probes/ddp/compat holds a stand-in for each, used only where it is missing.
+# Headers that some installations lack: probes/ddp/compat has a replacement for each, used only if
+# it is missing.
 find_path(_torch_dist_autograd torch/csrc/distributed/autograd/context/context.h ${_torch_search} NO_CACHE)
 if(NOT _torch_dist_autograd)
   target_include_directories(ddp_doctor_torch SYSTEM INTERFACE ${CMAKE_CURRENT_LIST_DIR}/ddp/compat/dist_autograd)

@@ -26,7 +26,7 @@ PATIENCE = 60  # seconds for an answer
 
 
 def find():
-    """Path of a Chromium, or None. CHROMIUM names another."""
+    """Path of Chromium, or None. CHROMIUM overrides it."""
     named = os.environ.get("CHROMIUM")
     return shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
 
@@ -113,7 +113,7 @@ class Browser:
 
 
 class Page:
-    """A file as it is shown: `trouble` are errors on its console, `requests` what it asked for."""
+    """A page as it is displayed: `trouble` are errors on its console, `requests` its network requests."""
 
     def __init__(self, browser, file, width, height, dark, scripts):
         self.browser, self.width = browser, width

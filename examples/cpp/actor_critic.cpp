@@ -3,7 +3,7 @@
 // gradients that the author averages over the ranks by hand.
 //
 // The bug: the all-reduce goes over the actor's parameters only. Every rank has a critic of its
-// own, and with it its own idea of what is worth learning.
+// own.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ddp_doctor/examination.h>
 #include <ddp_doctor/observed.h>

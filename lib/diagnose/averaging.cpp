@@ -11,7 +11,7 @@ namespace {
 
 using Ids = std::vector<int>;
 
-// Before the optimizer's update, as far as the sampled values tell.
+// Equal before the optimizer's update, judged by the sampled values.
 bool equal_before(const TimelineStep& step, const Ids& ids) {
   return std::all_of(ids.begin(), ids.end(), [&](int id) {
     const auto first = step.sample(step.first_rank(), id, Stage::kWeightBefore);
@@ -22,8 +22,8 @@ bool equal_before(const TimelineStep& step, const Ids& ids) {
   });
 }
 
-// Elements that the first rank sent through all-reduces of weights, or of copies of what is not
-// known.
+// Elements that the first rank sent through all-reduces of weights, or of tensors whose source is
+// unknown.
 std::int64_t averaged(const TimelineStep& step) {
   std::int64_t elements = 0;
   const auto* record = step.first();
@@ -46,7 +46,7 @@ std::int64_t elements_of(const Timeline& timeline, const Ids& ids) {
 }  // namespace
 
 bool averages_weights(const Timeline& timeline) {
-  Ids apart;                  // after the last step that was looked at
+  Ids apart;                  // after the last examined step
   std::int64_t elements = 0;  // averaged since then
   std::int64_t last = 0;
   for (const auto& step : timeline.steps) {
@@ -58,7 +58,7 @@ bool averages_weights(const Timeline& timeline) {
         !apart.empty() && (now.empty() || (step.number == last + 1 && equal_before(step, apart)));
     if (together && elements >= elements_of(timeline, apart)) return true;
     apart = now;
-    // What was issued inside this step, after the look at its weights, is counted in the next one.
+    // Calls issued in this step after its weights were examined are counted in the next one.
     elements = 0;
     last = step.number;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Local SGD: replicas that train apart on purpose, and average their weights every few steps.
+// Local SGD: replicas that train separately on purpose and average their weights every few steps.
 #pragma once
 
 #include "lib/timeline/timeline.h"
@@ -7,11 +7,11 @@
 namespace ddp_doctor {
 
 inline constexpr char kAveragesWeights[] =
-    "the program averages its weights every few steps (local SGD): in between the ranks differ on "
+    "the program averages its weights every few steps (local SGD): in between, the ranks differ on "
     "purpose";
 
-// Weights that differed became equal again, and all-reduces of as many elements as they have had
-// been issued for it, outside of what synchronizes gradients.
+// Weights that differed became equal again, after all-reduces of at least as many elements that did
+// not synchronize gradients.
 bool averages_weights(const Timeline& timeline);
 
 }  // namespace ddp_doctor

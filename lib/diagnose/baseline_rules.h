@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rules that no run can show by itself, only a baseline beside it (lib/report/baseline.h). They
-// stand in the table of all rules, with no function to ask.
+// Rules that need a baseline in addition to a run (lib/report/baseline.h). They are in the table of
+// all rules, without a check function.
 #pragma once
 
 #include "lib/diagnose/rule.h"

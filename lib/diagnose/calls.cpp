@@ -35,7 +35,7 @@ Logs logs_of(const Timeline& timeline) {
 
 std::vector<int> members_of(const Timeline& timeline, const std::string& group) {
   std::vector<int> members;
-  if (group.empty()) {  // wherever they ran
+  if (group.empty()) {  // on any machine
     members.resize(static_cast<std::size_t>(timeline.run.world_size));
     std::iota(members.begin(), members.end(), 0);
     return members;
@@ -73,8 +73,8 @@ std::string name_of(const LoggedCall& call) {
   const std::string place = call.file.empty() ? "" : fmt::format(" at {}:{}", call.file, call.line);
   if (evaluates(call))
     return fmt::format("a forward of {} without gradients{}", call.target, place);
-  if (call.op == "data.begin") return "a pass over the data begins" + place;
-  if (call.op == "data.end") return "a pass over the data ends" + place;
+  if (call.op == "data.begin") return "the start of a pass over the data" + place;
+  if (call.op == "data.end") return "the end of a pass over the data" + place;
   if (call.op.starts_with("ddp."))
     return fmt::format("the {} of {}{}", call.op.substr(4), call.target, place);
   std::string what = call.op;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kinds of logged calls, and what rules say of them.
+// Kinds of logged calls, and their names in messages.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@
 
 namespace ddp_doctor {
 
-// By rank; a rank that left none is not in.
+// By rank; without ranks that have no log.
 using Logs = std::map<int, const std::vector<LoggedCall>*>;
 Logs logs_of(const Timeline& timeline);
 
-// The ranks of a group as LoggedCall has it.
+// The ranks of a group, given as in LoggedCall.
 std::vector<int> members_of(const Timeline& timeline, const std::string& group);
 
 // Issued by the program itself.
@@ -23,11 +23,11 @@ bool by_hand(const LoggedCall& call);
 // A forward of the wrapper without gradients; a forward with them, or a reduced backward.
 bool evaluates(const LoggedCall& call);
 bool trains(const LoggedCall& call);
-// A hand-written collective for gradients: on one itself, or in a program that has no wrapper on
-// something that may be a copy of some. A single number is a loss or a metric.
+// A hand-written collective for gradients: its tensor is a gradient, or, in a program without a
+// wrapper, may be a copy of gradients. A single number is a loss or a metric.
 bool of_gradients(const Timeline& timeline, const LoggedCall& call);
 
-// What has to be the same on all ranks.
+// What must be the same on all ranks.
 using CallSignature = std::tuple<std::string, std::string, std::string, std::int64_t>;
 CallSignature signature(const LoggedCall& call);
 

@@ -10,14 +10,13 @@ namespace {
 struct Relation {
   std::string_view cause;
   std::string_view effect;
-  // Of an effect that has several kinds (evidence "kind"): the kind that this cause explains.
-  // Empty: any.
+  // The kind of the effect (evidence "kind") that this cause explains; empty: any.
   std::string_view kind = "";
 };
 
-// In the order in which causes are preferred: what went wrong first in a step stands first.
+// In order of preference: causes that act earlier in a step come first.
 constexpr Relation kRelations[] = {
-    // Ranks that do not have the same model have nothing else in common.
+    // Ranks with different models differ in everything else.
     {"DDP306", "DDP102"},
     {"DDP306", "DDP104"},
     {"DDP306", "DDP111"},
@@ -27,10 +26,10 @@ constexpr Relation kRelations[] = {
     {"DDP306", "DDP501"},
     {"DDP306", "DDP502"},
     {"DDP306", "DDP504"},
-    // Replicas that begin apart stay apart, and their gradients differ without any synchronization
-    // bug.
+    // Replicas that start different stay different, and their gradients differ without any
+    // synchronization bug.
     {"DDP302", "DDP301"},
-    // The reducer waits for parameters that are no more, and never finishes.
+    // The reducer waits for parameters that no longer exist, and never finishes.
     {"DDP105", "DDP102"},
     {"DDP105", "DDP104"},
     {"DDP105", "DDP106"},
@@ -38,8 +37,8 @@ constexpr Relation kRelations[] = {
     {"DDP105", "DDP202"},
     {"DDP105", "DDP301"},
     {"DDP105", "DDP504", "unfinished-reduction"},
-    // No reduction at all, or not of everything, or not by all: gradients are local, so weights
-    // part.
+    // No reduction, or not of all parameters, or not on all ranks: gradients are local, so weights
+    // diverge.
     {"DDP101", "DDP102"},
     {"DDP101", "DDP104"},
     {"DDP101", "DDP301"},
@@ -71,7 +70,7 @@ constexpr Relation kRelations[] = {
     {"DDP305", "DDP301"},
     {"DDP307", "DDP201"},
     {"DDP307", "DDP208"},
-    // The reducer is told twice.
+    // The reducer marks a parameter as ready twice.
     {"DDP205", "DDP204"},
     {"DDP205", "DDP504", "marked-twice"},
     // The reducer never finishes: every gradient of the step stays local, the next forward raises.
@@ -99,7 +98,7 @@ constexpr Relation kRelations[] = {
     {"DDP206", "DDP301"},
     {"DDP206", "DDP504", "unfinished-reduction"},
     {"DDP206", "DDP504", "static-graph"},
-    // What is left: some parameters are not averaged, then all of them, then weights part.
+    // The rest: some parameters are not averaged, then all of them, then weights diverge.
     {"DDP106", "DDP104"},
     {"DDP106", "DDP102"},
     {"DDP106", "DDP301"},
@@ -107,7 +106,7 @@ constexpr Relation kRelations[] = {
     {"DDP104", "DDP301"},
     {"DDP102", "DDP301"},
     {"DDP102", "DDP501"},
-    // Who waits in vain is ended, or loses its peer.
+    // A rank that waits forever is terminated, or loses its peer.
     {"DDP501", "DDP504"},
     {"DDP502", "DDP504"},
     {"DDP503", "DDP504"},
@@ -115,7 +114,7 @@ constexpr Relation kRelations[] = {
 };
 
 bool explains(const Finding& cause, const Finding& effect) {
-  // Advice describes a healthy run; it is nobody's cause.
+  // Advice describes a healthy run; it causes nothing.
   if (cause.severity == Severity::kAdvice) return false;
   if (cause.first_step && effect.first_step && *cause.first_step > *effect.first_step) return false;
   return std::any_of(std::begin(kRelations), std::end(kRelations), [&](const Relation& relation) {
@@ -127,8 +126,8 @@ bool explains(const Finding& cause, const Finding& effect) {
 }  // namespace
 
 std::vector<Finding> nest_consequences(std::vector<Finding> findings) {
-  // A chain (302 -> 102 -> 301) hangs everything on its first link: an effect goes to the cause
-  // that nobody explains.
+  // In a chain (302 -> 102 -> 301) everything is nested under the first: the cause that no other
+  // finding explains.
   const auto is_root = [&](const Finding& finding) {
     return std::none_of(findings.begin(), findings.end(),
                         [&](const Finding& other) { return explains(other, finding); });
@@ -145,7 +144,7 @@ std::vector<Finding> nest_consequences(std::vector<Finding> findings) {
     auto cause = std::find_if(roots.begin(), roots.end(),
                               [&](const Finding& root) { return explains(root, effect); });
     if (cause == roots.end()) {
-      // Its cause is itself an effect: hang it beside that one.
+      // Its cause is itself an effect: nest it next to that one.
       cause = std::find_if(roots.begin(), roots.end(), [&](const Finding& root) {
         return std::any_of(effects.begin(), effects.end(), [&](const Finding& middle) {
           return explains(root, middle) && explains(middle, effect);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which finding explains which: one bug shows several symptoms, and only its root cause is an
-// alarm.
+// Which finding explains which: one bug shows several symptoms, and only its root cause is reported
+// as a finding of its own.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace ddp_doctor {
 
-// Nests each finding under the first one that explains it, and orders what remains: most severe
-// first, then by code.
+// Nests each finding under the first one that explains it, and sorts the rest: most severe first,
+// then by code.
 std::vector<Finding> nest_consequences(std::vector<Finding> findings);
 
 }  // namespace ddp_doctor

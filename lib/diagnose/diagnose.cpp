@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kNeedsAll[] = "it needs the records of all ranks together";
 
-Verdict ask(const Rule& rule, const Timeline& timeline) {
+Verdict check_rule(const Rule& rule, const Timeline& timeline) {
   if (rule.needs == Needs::kAllRanks && !timeline.whole()) return Undecidable{kNeedsAll};
   try {
     return rule.check(timeline);
@@ -25,7 +25,7 @@ Verdict ask(const Rule& rule, const Timeline& timeline) {
   }
 }
 
-// What rules are asked of, by their scope.
+// The timelines that rules check, by scope.
 class Views {
  public:
   explicit Views(const Timeline& job) : job_{&job}, sets_(job.replica_sets()) {
@@ -50,21 +50,21 @@ class Views {
   std::vector<std::vector<Timeline>> parts_;
 };
 
-// Of several: what any of them shows, and undecidable only if all are.
-Verdict ask_each(const Rule& rule, const std::vector<const Timeline*>& timelines) {
-  if (timelines.size() == 1) return ask(rule, *timelines.front());
+// The findings in any of the timelines; undecidable only if all of them are.
+Verdict check_all(const Rule& rule, const std::vector<const Timeline*>& timelines) {
+  if (timelines.size() == 1) return check_rule(rule, *timelines.front());
   std::vector<Finding> findings;
   std::optional<Undecidable> undecidable;
   bool decided = false;
   for (const auto* part : timelines) {
-    Verdict verdict = ask(rule, *part);
+    Verdict verdict = check_rule(rule, *part);
     if (auto* reason = std::get_if<Undecidable>(&verdict)) {
       undecidable = *reason;
       continue;
     }
     decided = true;
     for (auto& finding : std::get<std::vector<Finding>>(verdict)) {
-      // "All" of a part are not all of the run.
+      // All parameters of a part are not all parameters of the run.
       if (finding.parameters.empty()) finding.parameters = parameters_of(*part, part->trainable());
       findings.push_back(std::move(finding));
     }
@@ -81,7 +81,7 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
   const Views views(timeline);
   for (const Rule& rule : all_rules()) {
     if (rule.check == nullptr) continue;  // baseline_rules.h
-    Verdict verdict = ask_each(rule, views.of(rule.scope));
+    Verdict verdict = check_all(rule, views.of(rule.scope));
     if (const auto* undecidable = std::get_if<Undecidable>(&verdict)) {
       const bool alone = !timeline.whole() && timeline.ranks().size() < 2;
       diagnosis.not_checked.push_back({rule.code, alone ? kNeedsAll : undecidable->reason});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a timeline to findings: every rule is asked, then consequences are nested under their
+// From a timeline to findings: every rule checks it, then consequences are nested under their
 // causes.
 #pragma once
 

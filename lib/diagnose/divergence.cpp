@@ -27,22 +27,22 @@ std::map<std::int64_t, const LoggedCall*> in_group(const std::vector<LoggedCall>
   return calls;
 }
 
-// The first position in `group` at which not all of its ranks issued the same.
-std::optional<Divergence> parting_in(const Logs& logs, const std::string& group,
-                                     const std::vector<int>& members) {
+// The first position in `group` at which its ranks did not all issue the same call.
+std::optional<Divergence> divergence_in(const Logs& logs, const std::string& group,
+                                        const std::vector<int>& members) {
   std::map<int, std::map<std::int64_t, const LoggedCall*>> calls;
   std::int64_t first = 1;
   std::int64_t last = 0;
   for (int rank : members) {
     const auto log = logs.find(rank);
-    if (log == logs.end()) return {};  // it would be a guess
+    if (log == logs.end()) return {};  // cannot be decided
     auto& own = calls[rank] = in_group(*log->second, group);
     if (own.empty()) continue;
-    // What came before the oldest entry of a full log is not known.
+    // Calls before the oldest entry of a full log are unknown.
     if (log->second->front().number > 1) first = std::max(first, own.begin()->first);
     last = std::max(last, own.rbegin()->first);
   }
-  bool in_step = true;  // until then; what is older than the logs cannot be told
+  bool in_step = true;  // until then; calls older than the logs are unknown
   for (std::int64_t position = first; position <= last; ++position) {
     Divergence found;
     for (int rank : members) {
@@ -55,7 +55,7 @@ std::optional<Divergence> parting_in(const Logs& logs, const std::string& group,
     };
     const LoggedCall& any = *found.at.begin()->second;
     const bool same = all([&](const LoggedCall& c) { return signature(c) == signature(any); });
-    // The same call in another step: a rank has left one out, and is ahead since then.
+    // The same call in another step: a rank has skipped one, and is ahead since then.
     const bool same_step = all([&](const LoggedCall& c) { return c.step == any.step; });
     if (position == first && first > 1 && !same_step) in_step = false;
     if (same && (same_step || !in_step) && found.at.size() == members.size()) continue;
@@ -74,7 +74,7 @@ std::int64_t begin_of(const Divergence& divergence) {
   return begin_ns;
 }
 
-std::optional<Divergence> first_parting(const Timeline& timeline, const Logs& logs) {
+std::optional<Divergence> first_divergence(const Timeline& timeline, const Logs& logs) {
   std::set<std::string> groups;
   for (const auto& [rank, log] : logs) {
     for (const auto& call : *log) {
@@ -83,7 +83,7 @@ std::optional<Divergence> first_parting(const Timeline& timeline, const Logs& lo
   }
   std::optional<Divergence> first;
   for (const auto& group : groups) {
-    auto found = parting_in(logs, group, members_of(timeline, group));
+    auto found = divergence_in(logs, group, members_of(timeline, group));
     if (!found) continue;
     if (first && begin_of(*first) <= begin_of(*found)) continue;
     first = std::move(found);
@@ -91,9 +91,10 @@ std::optional<Divergence> first_parting(const Timeline& timeline, const Logs& lo
   return first;
 }
 
-// Gloo ended a rank in a collective that may differ in size, because what came did not fit: another
-// rank issued another size there. first_parting sees no difference in such calls.
-std::optional<Divergence> refused(const Timeline& timeline, const Logs& logs) {
+// Gloo aborted a rank in a collective whose size may differ between ranks, because the received
+// size was wrong: another rank issued a different size. first_divergence does not compare sizes of
+// such calls.
+std::optional<Divergence> size_mismatch(const Timeline& timeline, const Logs& logs) {
   for (const auto& [rank, log] : logs) {
     const auto failure = failure_of(timeline, rank);
     if (!failure || failure->kind != "mismatched-collective") continue;
@@ -125,17 +126,18 @@ std::optional<Divergence> refused(const Timeline& timeline, const Logs& logs) {
   return {};
 }
 
-bool anybody_fell(const Timeline& timeline) {
+bool any_rank_failed(const Timeline& timeline) {
   return !rank_failures(timeline).empty() || !silent_ranks(timeline).empty();
 }
 
 }  // namespace
 
 std::optional<Divergence> divergence_of(const Timeline& timeline) {
-  if (timeline.run.world_size < 2 || !anybody_fell(timeline)) return {};
+  if (timeline.run.world_size < 2 || !any_rank_failed(timeline)) return {};
   const Logs logs = logs_of(timeline);
-  auto found = first_parting(timeline, logs);
-  if (auto size = refused(timeline, logs); size && (!found || begin_of(*size) <= begin_of(*found)))
+  auto found = first_divergence(timeline, logs);
+  if (auto size = size_mismatch(timeline, logs);
+      size && (!found || begin_of(*size) <= begin_of(*found)))
     return size;
   if (!found || !find_reason(timeline, logs, *found)) return {};
   return found;

@@ -15,11 +15,11 @@ namespace ddp_doctor {
 namespace {
 
 std::optional<Where> place_of(const LoggedCall& call) {
-  if (call.file.empty()) return {};  // a program without lines
+  if (call.file.empty()) return {};  // a program without source lines
   return Where{call.file, call.line};
 }
 
-// Decides what a parting is.
+// Decides why the ranks diverged.
 class Judge {
  public:
   Judge(const Timeline& timeline, const Logs& logs, Divergence& found)
@@ -29,13 +29,13 @@ class Judge {
     }
   }
 
-  // False: the parting is a consequence of something else.
+  // False if the divergence is a consequence of something else.
   bool decide() {
     for (int rank : missing_) {
       const auto failure = failure_of(timeline_, rank);
-      if (failure && of_its_own(*failure)) return false;
+      if (failure && is_own_failure(*failure)) return false;
     }
-    // Every later parting is explained by this one.
+    // This one explains every later divergence.
     if (std::string cause = skipped_backward(); !cause.empty()) return mismatch(std::move(cause));
     auto done = ahead();
     if (!done.empty()) return uneven(std::move(done));
@@ -43,14 +43,14 @@ class Judge {
   }
 
  private:
-  bool say(Reason reason, std::vector<int> culprits, std::string cause = "") {
+  bool set_reason(Reason reason, std::vector<int> culprits, std::string cause = "") {
     found_.reason = reason;
     found_.culprits = std::move(culprits);
     found_.cause = std::move(cause);
     return true;
   }
 
-  std::vector<int> those(const std::function<bool(const LoggedCall&)>& holds) const {
+  std::vector<int> ranks_where(const std::function<bool(const LoggedCall&)>& holds) const {
     std::vector<int> ranks;
     for (const auto& [rank, call] : found_.at) {
       if (holds(*call)) ranks.push_back(rank);
@@ -58,8 +58,8 @@ class Judge {
     return ranks;
   }
 
-  // What it waits in, together with other ranks.
-  const LoggedCall* waits(int rank) const {
+  // The collective that the rank waits in.
+  const LoggedCall* waiting_call(int rank) const {
     const LoggedCall* call = waits_in(*logs_.at(rank));
     return call != nullptr && call->position > 0 ? call : nullptr;
   }
@@ -81,7 +81,7 @@ class Judge {
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return visited(rank, site); });
   }
 
-  // The data loader that `rank` exhausted since the last call that all of the group had in common.
+  // The data loader that `rank` exhausted since the last call that the whole group issued.
   const LoggedCall* data_end(int rank) const {
     const auto at = found_.at.find(rank);
     const LoggedCall* end = nullptr;
@@ -93,7 +93,7 @@ class Judge {
     return end;
   }
 
-  // `rank` is in the midst of a pass over the data that begins at that line.
+  // `rank` is in a pass over the data that starts at that line.
   bool in_pass_at(int rank, const LoggedCall& line) const {
     std::int64_t passes = 0;
     for (const auto& call : *logs_.at(rank)) {
@@ -104,14 +104,14 @@ class Judge {
     return passes > 0;
   }
 
-  // `rank` did not leave the training with that call: an asynchronous one.
-  bool trained_on(int rank, const LoggedCall& from) const {
+  // `rank` continued training after that call: it was asynchronous.
+  bool trained_after(int rank, const LoggedCall& from) const {
     return std::any_of(logs_.at(rank)->begin(), logs_.at(rank)->end(), [&](const LoggedCall& call) {
       return call.number > from.number && trains(call);
     });
   }
 
-  // Ranks that came to the end of the pass over their data in which the others still are.
+  // Ranks that finished the pass over the data that the others are still in.
   std::vector<int> ahead() const {
     std::vector<int> ranks;
     const LoggedCall* end = nullptr;
@@ -123,10 +123,10 @@ class Judge {
       }
     }
     if (end == nullptr || ranks.size() == members.size()) return {};
-    const bool others_go_on = std::any_of(members.begin(), members.end(), [&](int rank) {
+    const bool others_continue = std::any_of(members.begin(), members.end(), [&](int rank) {
       return std::find(ranks.begin(), ranks.end(), rank) == ranks.end() && in_pass_at(rank, *end);
     });
-    return others_go_on ? ranks : std::vector<int>{};
+    return others_continue ? ranks : std::vector<int>{};
   }
 
   bool uneven(std::vector<int> culprits) {
@@ -137,70 +137,71 @@ class Judge {
     } else if (at != found_.at.end()) {
       found_.where = place_of(*at->second);
     }
-    return say(Reason::kUneven, std::move(culprits),
-               end != nullptr ? "its data loader was exhausted" : "");
+    return set_reason(Reason::kUneven, std::move(culprits),
+                      end != nullptr ? "its data loader was exhausted" : "");
   }
 
   bool local(std::vector<int> culprits) {
     const LoggedCall& call = *found_.at.at(culprits.front());
     found_.where = place_of(call);
-    return say(Reason::kLocal, std::move(culprits));
+    return set_reason(Reason::kLocal, std::move(culprits));
   }
 
   bool mismatch(std::string cause = "") {
     const LoggedCall& call = *found_.at.begin()->second;
     found_.where = place_of(call);
     std::vector<int> culprits = members_of(timeline_, found_.group);
-    return say(Reason::kMismatch, std::move(culprits), std::move(cause));
+    return set_reason(Reason::kMismatch, std::move(culprits), std::move(cause));
   }
 
   bool decide_on_missing() {
     const LoggedCall& call = *found_.at.begin()->second;
-    const auto present = those([](const LoggedCall&) { return true; });
+    const auto present = ranks_where([](const LoggedCall&) { return true; });
     std::vector<int> gone;
     std::vector<int> elsewhere;
     std::vector<int> stalled;
     for (int rank : missing_) {
       if (finished(rank)) {
         gone.push_back(rank);
-      } else if (waits(rank) != nullptr) {
+      } else if (waiting_call(rank) != nullptr) {
         elsewhere.push_back(rank);
       } else {
         stalled.push_back(rank);
       }
     }
     if (!gone.empty()) {
-      const bool goes_on =
+      const bool continues =
           trains(call) || of_gradients(timeline_, call) || visited_by_any(gone, call);
-      return goes_on ? uneven(std::move(gone)) : local(present);
+      return continues ? uneven(std::move(gone)) : local(present);
     }
-    if (!stalled.empty()) return say(Reason::kStalled, std::move(stalled));
-    const LoggedCall& other = *waits(elsewhere.front());
-    // It waits in an earlier call of the same group, which the others have left without it: a
-    // backward that they finished with gradients missing. What was missing is another rule's.
+    if (!stalled.empty()) return set_reason(Reason::kStalled, std::move(stalled));
+    const LoggedCall& other = *waiting_call(elsewhere.front());
+    // It waits in an earlier call of the same group that the others have returned from: a backward
+    // that they finished with gradients missing. Another rule reports what was missing.
     if (other.group == found_.group) return false;
     return mismatch("they wait in collectives of different groups");
   }
 
   bool decide_between_calls() {
-    const auto gradients = those([&](const LoggedCall& c) { return of_gradients(timeline_, c); });
+    const auto gradients =
+        ranks_where([&](const LoggedCall& c) { return of_gradients(timeline_, c); });
     if (!gradients.empty()) return manual_sync(gradients);
-    const auto evaluating = those(evaluates);
-    const auto training = those(trains);
-    const auto hand = those(by_hand);
+    const auto evaluating = ranks_where(evaluates);
+    const auto training = ranks_where(trains);
+    const auto hand = ranks_where(by_hand);
     if (!evaluating.empty()) {
       std::vector<int> others = training.empty() ? hand : training;
       if (others.empty()) return mismatch();
       const LoggedCall& site = *found_.at.at(evaluating.front());
       if (!visited_by_any(others, site)) return local(evaluating);
-      return uneven(std::move(others));  // their evaluation has come to its end
+      return uneven(std::move(others));  // they finished evaluating
     }
     if (training.empty()) return decide_between(hand);
     if (hand.empty()) return mismatch();
     return decide_between(training, hand);
   }
 
-  // All by hand, and different.
+  // All calls are hand-written, and they differ.
   bool decide_between(const std::vector<int>& hand) {
     std::vector<int> alone;
     for (int rank : hand) {
@@ -209,32 +210,32 @@ class Judge {
         return signature(*found_.at.at(other)) == signature(*found_.at.at(rank));
       });
       const LoggedCall& call = *found_.at.at(rank);
-      const bool their_own_is_shared = std::all_of(others.begin(), others.end(), [&](int other) {
+      const bool others_are_shared = std::all_of(others.begin(), others.end(), [&](int other) {
         return visited(rank, *found_.at.at(other)) || found_.at.at(other)->op == "barrier";
       });
-      if (call.op != "barrier" && !visited_by_any(others, call) && their_own_is_shared)
+      if (call.op != "barrier" && !visited_by_any(others, call) && others_are_shared)
         alone.push_back(rank);
     }
     if (!alone.empty() && alone.size() < hand.size()) return local(alone);
     return mismatch();
   }
 
-  // Some train on, others are in a collective of their own.
+  // Some ranks continue training, others are in a hand-written collective.
   bool decide_between(const std::vector<int>& training, const std::vector<int>& hand) {
     const LoggedCall& site = *found_.at.at(hand.front());
     const bool both_in_step = std::all_of(training.begin(), training.end(),
                                           [&](int rank) { return visited(rank, site, site.step); });
-    if (both_in_step || trained_on(hand.front(), site)) return mismatch();
+    if (both_in_step || trained_after(hand.front(), site)) return mismatch();
     if (visited_by_any(training, site)) return uneven(hand);
-    // Nobody else ever came there. Whoever is still in the loop that the others train in does it
-    // alone; whoever is behind that loop has left it.
+    // No other rank ever reached that line. If it is inside the training loop, these ranks issued
+    // the collective alone; if it is after the loop, they have left it.
     const auto here = timeline_.stacks.find(training.front());
     const auto there = timeline_.stacks.find(hand.front());
     if (here != timeline_.stacks.end() && there != timeline_.stacks.end()) {
       if (const auto inside = in_loop_of(here->second, there->second))
         return *inside ? local(hand) : uneven(hand);
     }
-    // What rank 0 does alone is usually meant for it alone, but a barrier stands behind a loop.
+    // A call of rank 0 alone is usually local to it, but a barrier follows the loop.
     return hand == std::vector{0} && site.op != "barrier" ? local(hand) : uneven(hand);
   }
 
@@ -242,7 +243,7 @@ class Judge {
     const LoggedCall& call = *found_.at.at(gradients.front());
     std::map<int, std::set<std::string>> targets;
     std::set<std::string> all;
-    std::size_t most = 0;
+    std::size_t max_targets = 0;
     for (const auto& [rank, at] : found_.at) {
       auto& own = targets[rank];
       for (const auto& other : *logs_.at(rank)) {
@@ -251,9 +252,9 @@ class Judge {
         }
       }
       all.insert(own.begin(), own.end());
-      most = std::max(most, own.size());
+      max_targets = std::max(max_targets, own.size());
     }
-    std::vector<int> gone;  // in this step it synchronized nothing, and it is not about to
+    std::vector<int> gone;  // synchronized nothing in this step, and is not about to
     for (const auto& [rank, own] : targets) {
       if (own.empty() && !of_gradients(timeline_, *found_.at.at(rank))) gone.push_back(rank);
     }
@@ -261,7 +262,8 @@ class Judge {
     found_.where = place_of(call);
     std::vector<int> culprits;
     for (const auto& [rank, own] : targets) {
-      if (own.size() == most && targets.size() > 1 && own == targets[gradients.front()]) continue;
+      if (own.size() == max_targets && targets.size() > 1 && own == targets[gradients.front()])
+        continue;
       culprits.push_back(rank);
     }
     for (const auto& target : all) {
@@ -274,12 +276,12 @@ class Judge {
     if (culprits.empty()) {
       for (const auto& [rank, own] : targets) culprits.push_back(rank);
     }
-    return say(Reason::kManualSync, std::move(culprits));
+    return set_reason(Reason::kManualSync, std::move(culprits));
   }
 
-  // Forwards whose backward a rank left out, at a line where others had one; and the step of the
-  // last such.
-  std::pair<std::size_t, std::int64_t> skipped_by(int rank) const {
+  // The number of forwards without a backward, at lines where other forwards had one; and the step
+  // of the last one.
+  std::pair<std::size_t, std::int64_t> skipped_backwards(int rank) const {
     std::set<std::pair<std::string, int>> trained_at;
     const LoggedCall* open = nullptr;
     std::vector<const LoggedCall*> left_out;
@@ -298,16 +300,16 @@ class Judge {
     return {left_out.size(), left_out.empty() ? 0 : left_out.back()->step};
   }
 
-  // A rank that left out the backward of a forward, more often than the others did.
+  // The rank that skipped the backward of a forward more often than the others, as text.
   std::string skipped_backward() const {
     std::map<std::size_t, std::pair<int, std::int64_t>> by_count;
     for (int rank : members_of(timeline_, found_.group)) {
-      const auto [count, step] = skipped_by(rank);
+      const auto [count, step] = skipped_backwards(rank);
       by_count.emplace(count, std::pair(rank, step));
     }
     if (by_count.size() < 2) return "";
     const auto& [rank, step] = by_count.rbegin()->second;
-    return fmt::format("rank {} left out the backward of a forward in step {}", rank, step);
+    return fmt::format("rank {} skipped the backward of a forward in step {}", rank, step);
   }
 
   const Timeline& timeline_;

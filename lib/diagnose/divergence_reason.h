@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a parting of the ranks' call logs is.
+// Why the ranks' call logs diverge.
 #pragma once
 
 #include "lib/diagnose/calls.h"
@@ -7,8 +7,8 @@
 
 namespace ddp_doctor {
 
-// Fills in reason, cause, culprits, parameters and place of a parting whose calls are known. False:
-// it is a consequence of something else.
+// Fills in reason, cause, culprits, parameters and place of a divergence whose calls are known.
+// False if it is a consequence of something else.
 bool find_reason(const Timeline& timeline, const Logs& logs, Divergence& found);
 
 }  // namespace ddp_doctor

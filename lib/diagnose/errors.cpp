@@ -20,7 +20,7 @@ std::string error_kind(const std::string& text) {
   if (contains(text, "Expected to have finished reduction")) {
     return contains(text, "static_graph set to True") ? "static-graph" : "unfinished-reduction";
   }
-  // What the reducer says where a no_sync backward meets static_graph's delayed all-reduce.
+  // Raised when a no_sync backward meets static_graph's delayed all-reduce.
   if (contains(text, "training graph has changed") ||
       contains(text, "expect_autograd_hooks_ INTERNAL ASSERT")) {
     return "static-graph";
@@ -29,7 +29,7 @@ std::string error_kind(const std::string& text) {
   static const std::regex stuck("Timed out waiting|Application timeout|wait timeout",
                                 std::regex::icase);
   if (std::regex_search(text, stuck)) return "stuck-collective";
-  // Gloo's check, and that of TORCH_DISTRIBUTED_DEBUG=DETAIL.
+  // The checks of Gloo and of TORCH_DISTRIBUTED_DEBUG=DETAIL.
   if (contains(text, "preamble.length <= ") || contains(text, "mismatch between collectives"))
     return "mismatched-collective";
   static const std::regex peer(
@@ -55,7 +55,7 @@ std::string telling_line(const std::string& text) {
     line = text.substr(begin);
     std::replace(line.begin(), line.end(), '\n', ' ');
   }
-  // PyTorch's advice in the middle of this one has no figure in it.
+  // Remove PyTorch's advice in the middle of this error.
   const auto advice = line.find(" You can enable unused parameter detection");
   const auto indices = line.find("Parameter indices which did not receive grad");
   if (advice != std::string::npos) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What error texts say: PyTorch's wording is the same from 1.13 to 2.15.
+// Classifies error texts: PyTorch's wording is the same from 1.13 to 2.15.
 #pragma once
 
 #include <optional>
@@ -8,12 +8,12 @@
 
 namespace ddp_doctor {
 
-// "unfinished-reduction", "static-graph", "marked-twice": the reducer's own; "stuck-collective":
-// waited in vain; "mismatched-collective": ranks issued different ones; "peer-lost": another rank
-// went first; "exception": anything else.
+// "unfinished-reduction", "static-graph", "marked-twice": raised by the reducer;
+// "stuck-collective": a timeout; "mismatched-collective": ranks issued different ones; "peer-lost":
+// another rank ended first; "exception": anything else.
 std::string error_kind(const std::string& text);
 
-// The part that tells what happened, in one line: TorchScript and Python put it last, after the
+// The part that states what happened, as one line: TorchScript and Python put it last, after the
 // trace.
 std::string telling_line(const std::string& text);
 

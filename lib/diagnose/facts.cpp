@@ -24,7 +24,7 @@ std::string join(const std::vector<std::string>& words) {
 
 std::vector<int> all_ranks(const Timeline& timeline) { return timeline.ranks(); }
 
-bool gradients_looked_at(const Timeline& timeline, const TimelineStep& step, int rank) {
+bool gradients_examined(const Timeline& timeline, const TimelineStep& step, int rank) {
   return std::any_of(
       timeline.tensors.begin(), timeline.tensors.end(), [&](const TensorInfo& tensor) {
         return tensor.kind == "parameter" && tensor.trainable &&
@@ -34,10 +34,10 @@ bool gradients_looked_at(const Timeline& timeline, const TimelineStep& step, int
 
 bool gradients_comparable(const Timeline& timeline, const TimelineStep& step) {
   const auto ranks = all_ranks(timeline);
-  const auto looked_at = std::count_if(ranks.begin(), ranks.end(), [&](int rank) {
-    return gradients_looked_at(timeline, step, rank);
+  const auto examined = std::count_if(ranks.begin(), ranks.end(), [&](int rank) {
+    return gradients_examined(timeline, step, rank);
   });
-  return looked_at == 0 || looked_at == static_cast<std::ptrdiff_t>(ranks.size());
+  return examined == 0 || examined == static_cast<std::ptrdiff_t>(ranks.size());
 }
 
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline) {
@@ -51,8 +51,8 @@ std::vector<const TimelineStep*> complete_steps(const Timeline& timeline) {
 
 namespace {
 
-// Nobody's optimizer holds it: what its gradient is on a rank is of no consequence.
-bool is_left_alone(const TimelineStep& step, int id) {
+// No optimizer holds it, so its gradient does not matter.
+bool is_in_no_optimizer(const TimelineStep& step, int id) {
   bool seen = false;
   for (int rank : step.distinct_users()) {
     const auto usage = step.usage(rank, id);
@@ -70,7 +70,7 @@ std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, St
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter" || (step.number > 0 && !tensor.trainable)) continue;
     if (timeline.rank_local.contains(tensor.id)) continue;
-    if (stage == Stage::kWeight || !is_left_alone(step, tensor.id)) ids.push_back(tensor.id);
+    if (stage == Stage::kWeight || !is_in_no_optimizer(step, tensor.id)) ids.push_back(tensor.id);
   }
   return ids;
 }
@@ -81,7 +81,7 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
   if (stage != Stage::kWeight && !gradients_comparable(timeline, step)) return ids;
   for (int id : timeline.trainable()) {
     if (timeline.rank_local.contains(id)) continue;
-    if (stage != Stage::kWeight && is_left_alone(step, id)) continue;
+    if (stage != Stage::kWeight && is_in_no_optimizer(step, id)) continue;
     const auto differs = [&](const std::vector<int>& replicas) {
       const auto groups = step.groups(id, stage, replicas);
       std::size_t seen = 0;
@@ -106,12 +106,13 @@ std::optional<TensorDigest> local_gradient(const Timeline& timeline, const Timel
                                            int rank, int tensor) {
   if (auto seen = step.find(rank, tensor, Stage::kLocalGradient)) return seen;
   if (auto seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
-  // Neither a reducer nor a hand touched it: what the optimizer got is what the backward left.
+  // Neither a reducer nor a collective changed it: the optimizer got the local gradient.
   if (timeline.tensors[static_cast<std::size_t>(tensor)].ddp_index) return {};
   const auto* record = step.at(rank);
   const auto left = step.sample(rank, tensor, Stage::kLocalGradient);
   const auto got = step.sample(rank, tensor, Stage::kGradient);
-  const bool changed = left && got && left->values != got->values;  // by what was not seen
+  const bool changed =
+      left && got && left->values != got->values;  // by code that the probe does not see
   const bool touched = record == nullptr || record->collectives > 0 || changed;
   return touched ? std::nullopt : step.find(rank, tensor, Stage::kGradient);
 }
@@ -185,11 +186,11 @@ FindingParameter parameter_of(const Timeline& timeline, int tensor) {
   return {info.name, info.ddp_index};
 }
 
-std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t most) {
+std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t max) {
   std::vector<std::string> words;
   for (const auto& parameter : parameters) {
-    if (words.size() == most && parameters.size() > most + 1) {
-      words.push_back(fmt::format("{} more", parameters.size() - most));
+    if (words.size() == max && parameters.size() > max + 1) {
+      words.push_back(fmt::format("{} more", parameters.size() - max));
       break;
     }
     words.push_back(parameter.index ? fmt::format("{} (index {})", parameter.name, *parameter.index)
@@ -199,8 +200,8 @@ std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t
 }
 
 std::string ranks_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kMaxOneByOne = 8;
-  if (ranks.size() > kMaxOneByOne) return "ranks " + RankSet(ranks).text();
+  constexpr std::size_t kMaxListed = 8;
+  if (ranks.size() > kMaxListed) return "ranks " + RankSet(ranks).text();
   std::vector<std::string> words;
   for (int rank : ranks) words.push_back(std::to_string(rank));
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(words);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What several rules ask of a timeline, and how they name what they found.
+// Questions about a timeline that several rules share, and text for their messages.
 #pragma once
 
 #include <set>
@@ -13,32 +13,32 @@ namespace ddp_doctor {
 
 std::vector<int> all_ranks(const Timeline& timeline);
 
-// More was seen of the step than weights: those of the last one are looked at again when the
-// program ends, and that is not the same one on every rank where ranks count steps otherwise.
-bool gradients_looked_at(const Timeline& timeline, const TimelineStep& step, int rank);
-// By every rank, or by none.
+// The gradients of the step were examined, not only its weights: the weights of the last step are
+// examined again when the program ends, and ranks may end in different steps.
+bool gradients_examined(const Timeline& timeline, const TimelineStep& step, int rank);
+// Every rank examined the step's gradients, or none did.
 bool gradients_comparable(const Timeline& timeline, const TimelineStep& step);
 
-// Steps that every rank recorded and looked at alike, without step 0.
+// Steps that every rank recorded and examined, without step 0.
 std::vector<const TimelineStep*> complete_steps(const Timeline& timeline);
 
-// Ids of the parameters whose bits at `stage` are to be the same on every rank; before the first
-// step also of those that do not train.
+// Ids of the parameters whose bits at `stage` must be the same on every rank; before the first
+// step, frozen parameters too.
 std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, Stage stage);
 
-// Ids of the trainable parameters whose bits at `stage` are not the same on every rank; one that
-// only some ranks have counts as different.
+// Ids of the trainable parameters whose bits at `stage` differ across ranks; a tensor that only
+// some ranks have counts as different.
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage);
 
-// Ids of the trainable parameters whose gradient at optimizer.step every rank has, and all the
-// same.
+// Ids of the trainable parameters whose gradient at optimizer.step is present and equal on every
+// rank.
 std::vector<int> agreeing(const Timeline& timeline, const TimelineStep& step);
 
-// What a rank's own data gave: the gradient before anybody synchronized it. Nothing where that was
-// not seen.
+// The gradient of a rank's own data, before it was synchronized; nothing if it was not recorded.
 std::optional<TensorDigest> local_gradient(const Timeline& timeline, const TimelineStep& step,
                                            int rank, int tensor);
-// The local gradients of some ranks differ, so that equal ones at optimizer.step were synchronized.
+// The local gradients differ across ranks, so if they are equal at optimizer.step, they were
+// synchronized.
 bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor);
 
 // Collectives of `rank` between the last backward and optimizer.step.
@@ -57,7 +57,7 @@ std::optional<int> parameter_at(const Timeline& timeline, int ddp_index);
 // The user's line where `what` (record.h, Site) first happened.
 std::optional<Where> where(const Timeline& timeline, const std::string& what);
 
-// The class of the wrapped module, or "model" where it is not known.
+// The class of the wrapped module, or "model" if it is unknown.
 std::string model_of(const Timeline& timeline);
 
 FindingParameter parameter_of(const Timeline& timeline, int tensor);
@@ -68,8 +68,8 @@ std::vector<FindingParameter> parameters_of(const Timeline& timeline, const Ids&
   return parameters;
 }
 
-// "orphan.weight (index 0) and orphan.bias (index 1)"; long lists are cut with the number left out.
-std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t most = 6);
+// "orphan.weight (index 0) and orphan.bias (index 1)"; long lists end with the number omitted.
+std::string list_of(const std::vector<FindingParameter>& parameters, std::size_t max = 6);
 // "rank 1", "ranks 0 and 2"; of many, "ranks 0-63,70"
 std::string ranks_of(const std::vector<int>& ranks);
 // "1 gradient", "3 gradients"

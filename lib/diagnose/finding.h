@@ -17,24 +17,23 @@ const char* name_of(Severity severity);
 const char* name_of(Certainty certainty);
 
 struct FindingParameter {
-  std::string name;          // as the wrapped module gives it
-  std::optional<int> index;  // as PyTorch's errors count it
+  std::string name;          // in the wrapped module
+  std::optional<int> index;  // as in PyTorch's errors
 };
 
 struct Prescription {
   std::string text;      // what to change, in the user's words
-  std::string strategy;  // the strategy that would prove it; empty if there is none
+  std::string strategy;  // the strategy that can prove it; empty if there is none
   std::vector<std::string> alternatives =
-      {};  // other strategies that would do, where the price decides
-  std::vector<std::string> fallbacks =
-      {};  // those that would do where none of the above can be applied
+      {};  // other strategies that work too; the cheapest is chosen
+  std::vector<std::string> fallbacks = {};  // strategies to use if none of the above can be applied
 };
 
-// What another run of the same program under a prescribed strategy showed.
+// The result of another run of the same program under a prescribed strategy.
 struct Proof {
   int run = 0;
   std::string strategy;
-  bool cured = false;  // the finding is gone, and nothing worse came in its place
+  bool cured = false;  // the finding is gone, and nothing worse appeared
   std::string text;
 };
 
@@ -42,7 +41,8 @@ struct Proof {
 struct Change {
   std::string file;
   int line = 0;
-  std::string before;  // the lines as they stand, and what they become; empty: the text says it
+  std::string
+      before;  // the lines now, and after the change; empty if the text describes the change
   std::string after;
   std::string text;
 };

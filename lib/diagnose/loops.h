@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether a rank that is elsewhere is still in the loop in which another one trains, by their
-// stacks and the user's source.
+// Whether a rank is still in the loop in which another rank trains, by their stacks and the user's
+// source.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace ddp_doctor {
 
-// Lines of a Python source, from 1: `other` lies in the innermost loop around `line`. Nothing if
-// there is no loop around it.
+// Whether `other` is in the innermost loop around `line`, in a Python source with lines counted
+// from 1. Nothing if there is no loop around it.
 std::optional<bool> in_loop_of(const std::vector<std::string>& source, int line, int other);
 
-// Where the stacks part, within one function of the user's: is `other` in the loop that `training`
-// is in? Nothing if that cannot be told.
+// Whether `other` is in the loop that `training` is in, decided in the user's function where the
+// stacks diverge. Nothing if that cannot be decided.
 std::optional<bool> in_loop_of(const std::vector<Frame>& training, const std::vector<Frame>& other);
 
 }  // namespace ddp_doctor

@@ -12,19 +12,20 @@
 namespace ddp_doctor {
 namespace {
 
-// Losing a peer comes after everything else, waiting in vain after a reason of one's own.
+// Ranks that failed on their own come first, then timeouts, then lost peers.
 int order_of(const RankFailure& failure) {
-  return failure.kind == "peer-lost" ? 2 : of_its_own(failure) ? 0 : 1;
+  return failure.kind == "peer-lost" ? 2 : is_own_failure(failure) ? 0 : 1;
 }
 
-// Whom it printed to was ended before it: a launcher that nobody let write down its ranks' ends.
+// The process that read its output ended first: a launcher that was killed before it recorded its
+// ranks' exits.
 bool lost_its_reader(const Timeline& timeline, const Event& error) {
   return timeline.run.exits.empty() && error.text.find("BrokenPipeError") != std::string::npos;
 }
 
 }  // namespace
 
-bool of_its_own(const RankFailure& failure) {
+bool is_own_failure(const RankFailure& failure) {
   return failure.kind != "peer-lost" && failure.kind != "stuck-collective" &&
          failure.kind != "mismatched-collective";
 }
@@ -43,7 +44,7 @@ std::optional<RankFailure> failure_of(const Timeline& timeline, int rank) {
                       ""};
   switch (exit->kind) {
     case RankExit::Kind::kSignaled:
-      // Gloo's own threads end the process where the peer's message does not fit.
+      // Gloo's own threads end the process if the peer's message has the wrong size.
       failure.kind = error_kind(exit->last_words) == "mismatched-collective"
                          ? "mismatched-collective"
                          : "signal";
@@ -51,7 +52,7 @@ std::optional<RankFailure> failure_of(const Timeline& timeline, int rank) {
       return failure;
     case RankExit::Kind::kTimedOut:
       failure.kind = "stuck-collective";
-      failure.text = "made no progress and was ended";
+      failure.text = "made no progress and was terminated";
       return failure;
     case RankExit::Kind::kExited:
       if (exit->code == 0) return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ranks came to an end that was not the program's own.
+// How ranks failed.
 #pragma once
 
 #include <optional>
@@ -19,15 +19,15 @@ struct RankFailure {
   std::string kind;  // error_kind(), or "signal"
 };
 
-// It fell for a reason of its own, and not because it lost a peer or waited in vain.
-bool of_its_own(const RankFailure& failure);
+// The rank failed on its own, not because it lost a peer or timed out.
+bool is_own_failure(const RankFailure& failure);
 
 std::optional<RankFailure> failure_of(const Timeline& timeline, int rank);
 
-// Everyone who fell, whoever did so for a reason of its own first, then by time.
+// All ranks that failed: those that failed on their own first, then by time.
 std::vector<RankFailure> rank_failures(const Timeline& timeline);
 
-// Ranks that had to be ended, and said nothing, while another waited for them in vain.
+// Ranks that were terminated without an error of their own while others waited for them.
 std::vector<int> silent_ranks(const Timeline& timeline);
 
 }  // namespace ddp_doctor

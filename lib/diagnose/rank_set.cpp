@@ -16,7 +16,7 @@ int number_in(std::string_view text, const std::string& whole) {
   int number = -1;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (failure != std::errc() || end != text.data() + text.size() || number < 0)
-    throw Error(fmt::format("\"{}\" is no list of ranks like \"0-7,12\"", whole));
+    throw Error(fmt::format("\"{}\" is not a list of ranks such as \"0-7,12\"", whole));
   return number;
 }
 
@@ -24,7 +24,7 @@ int number_in(std::string_view text, const std::string& whole) {
 
 RankSet::RankSet(const std::vector<int>& ranks) {
   for (const int rank : ranks) ranges_.emplace_back(rank, rank);
-  settle();
+  normalize();
 }
 
 RankSet RankSet::from(const std::string& text) {
@@ -35,15 +35,16 @@ RankSet RankSet::from(const std::string& text) {
     const auto dash = std::min(range.find('-'), range.size());
     const int first = number_in(range.substr(0, dash), text);
     const int last = dash == range.size() ? first : number_in(range.substr(dash + 1), text);
-    if (last < first) throw Error(fmt::format("\"{}\" is no list of ranks like \"0-7,12\"", text));
+    if (last < first)
+      throw Error(fmt::format("\"{}\" is not a list of ranks such as \"0-7,12\"", text));
     set.ranges_.emplace_back(first, last);
     begin = end + 1;
   }
-  set.settle();
+  set.normalize();
   return set;
 }
 
-void RankSet::settle() {
+void RankSet::normalize() {
   std::sort(ranges_.begin(), ranges_.end());
   std::vector<std::pair<int, int>> settled;
   for (const auto& range : ranges_) {
@@ -85,7 +86,7 @@ int RankSet::at(std::size_t position) const {
     if (position < here) return first + static_cast<int>(position);
     position -= here;
   }
-  throw Error("there is no such rank");
+  throw Error("rank position out of range");
 }
 
 bool RankSet::contains(int rank) const {
@@ -122,7 +123,7 @@ RankSet RankSet::without(const RankSet& other) const {
 
 void RankSet::add(const RankSet& other) {
   ranges_.insert(ranges_.end(), other.ranges_.begin(), other.ranges_.end());
-  settle();
+  normalize();
 }
 
 }  // namespace ddp_doctor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A set of ranks as the ranges that it consists of: of a job of any size, the ranks that agree are
-// usually a handful of them.
+// A set of ranks, stored as ranges: in a job of any size, the ranks that agree usually form a few
+// ranges.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class RankSet {
   RankSet() = default;
   // In any order.
   explicit RankSet(const std::vector<int>& ranks);
-  // From what text() gives. Throws Error where it is not that.
+  // Parses what text() returns. Throws Error on anything else.
   static RankSet from(const std::string& text);
 
   // "0-7,12"; empty: "".
@@ -33,7 +33,7 @@ class RankSet {
   auto operator<=>(const RankSet&) const = default;
 
  private:
-  void settle();  // sorted, none touches another
+  void normalize();  // sorts and merges the ranges
 
   std::vector<std::pair<int, int>> ranges_;  // first and last rank
 };

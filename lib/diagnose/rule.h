@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rule: one thing that can be found. Each lives in one small file under lib/diagnose/rules/ and
-// stands in the table of rules.cpp; docs/rules/ has a page for each.
+// A rule: one kind of finding. Each is one small file under lib/diagnose/rules/, an entry in the
+// table of rules.cpp, and a page in docs/rules/.
 #pragma once
 
 #include <span>
@@ -17,22 +17,23 @@ namespace ddp_doctor {
 struct Undecidable {
   std::string reason;
 };
-// What a rule says: nothing to report (no findings), findings, or that it could not be decided.
+// The result of a rule: findings, none if there is nothing to report, or that it could not be
+// decided.
 using Verdict = std::variant<std::vector<Finding>, Undecidable>;
 
-// What a rule looks at: all ranks that run together; those that train one model; or each wrapper of
-// these by itself, where there are several.
+// What a rule checks: all ranks that run together, the ranks that train one model, or each wrapper
+// of these separately if there are several.
 enum class Scope { kJob, kModel, kWrapper };
 
-// Of which ranks it must have the records: of some of them it says what holds for these; or it
-// would be wrong without all, because it compares with the mean, or says that something is needed
-// nowhere.
+// Which ranks' records a rule needs. With kSomeRanks it reports what holds for the ranks that it
+// has. With kAllRanks it would be wrong without the others, because it compares with the mean or
+// reports that something is needed on no rank.
 enum class Needs { kSomeRanks, kAllRanks };
 
 struct Rule {
   const char* code;      // "DDP101": public, never renumbered
   const char* name;      // "wrapper-bypassed": public
-  Severity severity;     // what it usually is; a finding may be milder
+  Severity severity;     // the usual severity; a finding may be less severe
   const char* headline;  // what happened, in half a line
   Verdict (*check)(const Timeline& timeline);
   Scope scope = Scope::kModel;

@@ -13,7 +13,7 @@
 namespace ddp_doctor {
 namespace {
 
-// Beside the library that this code is in, unless DDP_DOCTOR_CUDA_LIBRARY says where.
+// In the folder of the library that contains this code, unless DDP_DOCTOR_CUDA_LIBRARY is set.
 std::string library_file() {
   if (const char* named = std::getenv("DDP_DOCTOR_CUDA_LIBRARY")) return named;
   Dl_info here{};
@@ -36,12 +36,12 @@ const Library& library() {
   static const Library loaded = [] {
     const std::string file = library_file();
     void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw Error("this build of ddp-doctor came without " + file);
+    if (handle == nullptr) throw Error("this build of ddp-doctor does not include " + file);
     Library found{};
     const auto find = [handle, &file](const char* name, auto& function) {
       function =
           reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
-      if (function == nullptr) throw Error(file + " has no " + name + ": install ddp-doctor anew");
+      if (function == nullptr) throw Error(file + " has no " + name + ": reinstall ddp-doctor");
     };
     find("ddpc_error", found.error);
     find("ddpc_begin", found.begin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Digests of tensors in the memory of a GPU, which come later: looking is asked for on the
-// program's own stream, and nobody waits for it. All that knows of CUDA is in libddp-doctor-cuda.so
-// (lib/digest/cuda/cuda_api.h), which is loaded when there is such a tensor.
+// Asynchronous digests of GPU tensors: they are computed on the program's own stream, and nothing
+// waits for them. All CUDA code is in libddp-doctor-cuda.so (lib/digest/cuda/cuda_api.h), which is
+// loaded when there is such a tensor.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ namespace ddp_doctor {
 using cuda::DeviceLook;
 using cuda::DeviceTensor;
 
-// Throws Error where there is no such library, no GPU, or the driver refuses.
+// Throws Error if there is no such library, no GPU, or the driver fails.
 class DeviceBatch {
  public:
-  // `stream`: a CUstream of GPU number `device`. `copy`: all bytes are wanted, too.
+  // `stream`: a CUstream of GPU number `device`. `copy`: also return all bytes.
   DeviceBatch(int device, void* stream, std::span<const DeviceTensor> tensors, bool copy);
 
   bool ready() const;

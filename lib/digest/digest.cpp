@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory is read once: hash and figures are taken of the same bytes in registers, or in the
-// first-level cache, and meanwhile the next block is fetched. Views that are not contiguous are
-// gathered block by block into a buffer of the same size, so that both kinds are cut alike and get
-// the same figures to the bit.
+// Memory is read once: hash and statistics are computed from the same bytes in registers, or in the
+// first-level cache, while the next block is prefetched. Views that are not contiguous are gathered
+// block by block into a buffer of the same size, so that both are split identically and get
+// bit-identical statistics.
 
 #include "lib/digest/digest.h"
 
@@ -24,14 +24,14 @@ namespace ddp_doctor {
 namespace {
 
 // The thread belongs to the examined program, which may flush subnormals
-// (torch.set_flush_denormal), round otherwise or trap. None of this may change a figure, and no
-// flag raised here may remain.
+// (torch.set_flush_denormal), use another rounding mode or trap. None of this may change the
+// results, and no flag raised here may remain.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
   DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 #if defined(__SSE2__)
-  // All there is to it, and ten times faster than <cfenv>, which has the x87's in it.
+  // This is sufficient, and ten times faster than <cfenv>, which also saves the x87 state.
   DefaultFloatingPoint() { _mm_setcsr(kDefault); }
   ~DefaultFloatingPoint() { _mm_setcsr(callers_); }
 
@@ -52,7 +52,7 @@ class DefaultFloatingPoint {
 
 using Bits = std::array<std::uint8_t, 16>;
 
-// What a tensor of several blocks is known by: the hash of its blocks' hashes.
+// The digest of a tensor of several blocks: the hash of its blocks' hashes.
 class Tree {
  public:
   void add(const Bits& block) {
@@ -129,7 +129,7 @@ std::int64_t count_elements(const TensorView& tensor) {
   }
   if (numel > 0 && tensor.data == nullptr) {
     throw Error("a tensor of " + std::to_string(numel) +
-                " elements has no data: leave meta and sparse tensors out of the examination");
+                " elements has no data: exclude meta and sparse tensors from the examination");
   }
   return numel;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One pass over a tensor's bytes: a 128-bit digest of its bits, and the figures that a report
+// One pass over a tensor's bytes: a 128-bit digest of its bits, and the statistics that a report
 // prints.
 //
 // Whether two replicas agree is decided on the digest alone: it covers the raw bits of the logical
 // elements in row-major order, so a strided view and its contiguous copy have equal digests, while
-// 0.0 and -0.0, or two NaNs of different payload, do not. The other figures say how large a
+// 0.0 and -0.0, or two NaNs of different payload, do not. The statistics only show how large a
 // difference may be; they never decide.
 #pragma once
 
@@ -36,8 +36,8 @@ std::string_view name_of(DType dtype);
 // The inverse of name_of(); throws Error on a name that is none of the above.
 DType dtype_from_name(std::string_view name);
 
-// A tensor somebody else owns. Sizes and strides count elements, as at::Tensor's do; strides may be
-// 0 (expanded) and may have any order. `data` may be null only if there is no element.
+// A tensor that the caller owns. Sizes and strides count elements, as at::Tensor's do; strides may
+// be 0 (expanded) and may have any order. `data` may be null only if there is no element.
 struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;

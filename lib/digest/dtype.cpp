@@ -26,7 +26,7 @@ const Description& describe(DType dtype) {
   const auto index = static_cast<std::size_t>(dtype);
   if (index >= std::size(kDescriptions)) {
     throw Error("dtype number " + std::to_string(index) +
-                " is none that a digest knows: leave this tensor out of the examination");
+                " is not supported by digests: exclude this tensor from the examination");
   }
   return kDescriptions[index];
 }
@@ -46,8 +46,8 @@ DType dtype_from_name(std::string_view name) {
     known += known.empty() ? "" : ", ";
     known += description.name;
   }
-  throw Error("dtype '" + std::string(name) + "' cannot be digested: give a tensor of " + known +
-              ", or leave this one out of the examination");
+  throw Error("dtype '" + std::string(name) + "' is not supported by digests: give a tensor of " +
+              known + ", or exclude this one from the examination");
 }
 
 }  // namespace ddp_doctor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Single elements of a tensor as doubles, and the few by which a record samples it.
+// Single elements of a tensor as doubles, and the few that a record samples.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class SampledValues {
   using const_iterator = const double*;
 
   SampledValues() = default;
-  // What is beyond kSamplePositions is left out.
+  // Values beyond kSamplePositions are ignored.
   SampledValues(std::span<const double> values) {
     for (const double value : values.first(std::min(values.size(), kSamplePositions)))
       push_back(value);
@@ -51,7 +51,7 @@ class SampledValues {
 };
 
 // The elements at the row-major positions (2k + 1) * numel / 16, k = 0 to 7; all elements of a
-// tensor that has no more than 8.
+// tensor with at most 8.
 SampledValues sample(const TensorView& tensor);
 
 }  // namespace ddp_doctor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is done to the bytes of a block: they are hashed, and what a report prints is taken from
-// them. Compiled once per set of instructions; all sets give the same bits.
+// Hashes the bytes of a block and computes the statistics for the report. Compiled once per
+// instruction set; all sets give the same bits.
 #pragma once
 
 #include <array>
@@ -28,8 +28,7 @@ struct Kernel {
   std::array<std::uint8_t, 16> (*hash)(const void* data, std::size_t bytes);
   // The same of a block of whole elements: `bytes` of them, at most kBlock, at `block`, which may
   // be unaligned. Adds their figures to `statistics`; these depend on the data and on where a
-  // tensor is cut into blocks, on nothing else. Meanwhile the bytes at `next`, as many, are fetched
-  // into the cache.
+  // tensor is cut into blocks, on nothing else. Prefetches as many bytes at `next` into the cache.
   std::array<std::uint8_t, 16> (*look)(DType dtype, const std::byte* block, std::size_t bytes,
                                        const std::byte* next, Statistics& statistics);
 };
@@ -45,8 +44,7 @@ struct BlockDigest {
   Statistics statistics;
 };
 
-// digest() of a tensor whose whole blocks somebody else has looked at, a GPU; `rest`: the bytes
-// after them.
+// digest() of a tensor whose whole blocks a GPU has examined; `rest`: the bytes after them.
 TensorDigest digest_of_blocks(DType dtype, std::span<const BlockDigest> blocks,
                               std::span<const std::byte> rest, std::int64_t numel);
 

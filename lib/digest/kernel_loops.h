@@ -3,9 +3,9 @@
 // is internal to that file, and calls nothing that the linker could take from another one: that
 // might be compiled for instructions that this processor lacks.
 //
-// A compiler must not reorder floating-point additions. Here element i of a block goes to lane
-// i % kLanes, in every file, a lane adds its elements in their order, and a product is fused with a
-// sum only where it is exact anyhow, so that all files get the same figures to the last bit.
+// A compiler must not reorder floating-point additions. Here element i of a block goes to lane i %
+// kLanes, in every file, a lane adds its elements in their order, and a product is fused with a sum
+// only where the product is exact, so that all files get bit-identical statistics.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -274,7 +274,7 @@ Figures<Format> hash_and_figures(const std::byte* block, const std::byte* next,
   return sum.figures();
 }
 
-// Copies the block with zeros for what is not finite; returns how many.
+// Copies the block with zeros for values that are not finite; returns their number.
 template <class Format>
 std::int64_t leave_out_nonfinite(const std::byte* block, std::size_t bytes, std::byte* copy) {
   using Bits = typename Format::Bits;
@@ -290,8 +290,8 @@ std::int64_t leave_out_nonfinite(const std::byte* block, std::size_t bytes, std:
   return nonfinite;
 }
 
-// The second look that few blocks need: where a value is not finite, or squares might leave the
-// range of floats.
+// The second pass that few blocks need: if a value is not finite, or squares may exceed the range
+// of floats.
 template <class Format>
 __attribute__((noinline)) Figures<Format> look_again(Figures<Format> figures,
                                                      const std::byte* block, std::size_t bytes,

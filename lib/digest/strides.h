@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the elements of a tensor view lie in memory, in as few dimensions as they need.
+// The memory layout of a tensor view, in as few dimensions as possible.
 #pragma once
 
 #include <cstddef>

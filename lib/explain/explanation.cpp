@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looks for all known texts in each rank's stream, reads what they say, and puts them in order.
-// Words are found by plain search, figures are read in short windows after them: a regular
-// expression over a whole log would overflow the stack on a long line.
+// Finds all known texts in each rank's stream, reads their fields, and sorts them. Words are found
+// by plain search and fields are read in short windows after them: a regular expression over a
+// whole log would overflow the stack on a long line.
 #include "lib/explain/explanation.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ struct Found {
   std::vector<const LogStream*> streams = {};
 };
 
-// Of the same message, where it may matter what else it says.
+// The text around a match, which may belong to the same message.
 string_view around(string_view text, std::size_t at, std::size_t before, std::size_t after) {
   const auto begin = at - std::min(at, before);
   return text.substr(begin, at - begin + after);
@@ -34,7 +34,7 @@ string_view around(string_view text, std::size_t at, std::size_t before, std::si
 
 bool has(string_view text, string_view words) { return text.find(words) != string_view::npos; }
 
-bool has_company(string_view text, std::size_t at) {
+bool is_near_torch_words(string_view text, std::size_t at) {
   const auto nearby = around(text, at, 300, 300);
   return has(nearby, "gloo") || has(nearby, "NCCL") || has(nearby, "nccl") || has(nearby, "c10d") ||
          has(nearby, "TCPStore") || has(nearby, "ProcessGroup");
@@ -43,7 +43,7 @@ bool has_company(string_view text, std::size_t at) {
 bool counts(const KnownText& known, const Phrase& phrase, string_view text, std::size_t at) {
   if (!known.not_before.empty() && has(around(text, at, 0, 250), known.not_before)) return false;
   if (!known.not_after.empty() && has(around(text, at, 250, 0), known.not_after)) return false;
-  return !phrase.needs_company || has_company(text, at);
+  return !phrase.needs_torch_words || is_near_torch_words(text, at);
 }
 
 // Positions of `known` in `stream`.
@@ -65,7 +65,7 @@ bool is_error(string_view line) {
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.");
   const auto name = line.substr(0, end);
   if (!name.ends_with("Error") && !name.ends_with("Exception")) return false;
-  // About other errors: torchrun's summary, and the second line of what NCCL says.
+  // These are about other errors: torchrun's summary, and the second line of NCCL's message.
   if (name.ends_with("ChildFailedError") || name.starts_with("nccl")) return false;
   return name.size() == line.size() || line[name.size()] == ':' || line.substr(name.size()) == " ";
 }
@@ -76,7 +76,7 @@ struct OwnErrors {
   std::size_t last_line = 0;
 };
 
-// Errors of the program's own: those that no known text stands in.
+// The program's own errors: those that contain no known text.
 void collect_errors(const LogStream& stream, std::vector<std::size_t> known, OwnErrors& errors) {
   std::sort(known.begin(), known.end());
   for (std::size_t i = 0; i < stream.lines.size(); ++i) {
@@ -93,11 +93,11 @@ void collect_errors(const LogStream& stream, std::vector<std::size_t> known, Own
     }
     if (!own) continue;
     RankFields& fields = errors.found.facts.by(stream.rank);
-    // Without labels they may be those of several ranks.
-    const std::size_t most = stream.rank ? 1 : 5;
+    // Without labels, the errors may come from several ranks.
+    const std::size_t max_errors = stream.rank ? 1 : 5;
     const auto seen = std::any_of(fields.figures.begin(), fields.figures.end(),
                                   [&](const auto& figure) { return figure.second == line; });
-    if (seen || fields.figures.size() >= most) continue;
+    if (seen || fields.figures.size() >= max_errors) continue;
     fields.note(
         fields.figures.empty() ? "error" : fmt::format("error {}", fields.figures.size() + 1),
         std::string(line));
@@ -114,7 +114,7 @@ std::vector<RankFields> fields_in(const MessageFields& facts) {
   std::vector<RankFields> all;
   for (const auto& [rank, fields] : facts.ranks) {
     const bool empty = fields.indices.empty() && fields.names.empty() && fields.figures.empty();
-    // That some line has no label is worth nothing if others have.
+    // Lines without a label and without fields are ignored if others have labels.
     if (rank < 0 && empty && facts.ranks.size() > 1) continue;
     all.push_back(fields);
     sort_unique(all.back().indices);
@@ -136,14 +136,14 @@ Explanation explanation_of(const Found& found, const std::string& program) {
   explanation.says = known.says;
   explanation.means.assign(known.means.begin(), known.means.end());
   explanation.causes.assign(known.causes.begin(), known.causes.end());
-  const auto stands = [&](const Clue& clue) {
+  const auto is_in_log = [&](const Clue& clue) {
     return std::any_of(found.streams.begin(), found.streams.end(),
                        [&](const auto* stream) { return has(stream->text, clue.words); });
   };
-  const auto version = std::find_if(known.versions.begin(), known.versions.end(), stands);
+  const auto version = std::find_if(known.versions.begin(), known.versions.end(), is_in_log);
   if (version != known.versions.end()) explanation.torch = version->means;
   for (const auto& clue : known.clues) {
-    if (stands(clue)) explanation.seen.emplace_back(clue.means);
+    if (is_in_log(clue)) explanation.seen.emplace_back(clue.means);
   }
   if (known.weigh != nullptr) known.weigh(explanation);
   if (!explanation.rules.empty()) {
@@ -157,7 +157,7 @@ Explanation explanation_of(const Found& found, const std::string& program) {
   return explanation;
 }
 
-// A lost connection follows from whatever else is in the log, and has no causes of its own then.
+// A lost connection is a consequence of any other error in the log, and then needs no causes.
 void relate(std::vector<Explanation>& explanations, Depth nearest) {
   for (auto& explanation : explanations) {
     if (explanation.text != "peer-lost") continue;
@@ -167,7 +167,7 @@ void relate(std::vector<Explanation>& explanations, Depth nearest) {
       continue;
     }
     const auto& first = explanations.front();
-    explanation.seen.push_back(fmt::format("It follows from the first above, {}.",
+    explanation.seen.push_back(fmt::format("It is a consequence of the first error above, {}.",
                                            first.rules.empty() ? first.text : first.rules.front()));
     explanation.causes.clear();
     explanation.next.clear();
@@ -218,7 +218,7 @@ ExplainedLog explain_log(std::string_view text) {
   std::erase_if(found, [&](const Found& entry) {
     return std::find(parts.begin(), parts.end(), entry.text) != parts.end();
   });
-  // Alone, a program's error is not ours to explain.
+  // A program's own error is explained only if it explains other texts.
   const bool consequences = std::any_of(found.begin(), found.end(), [](const Found& entry) {
     return entry.text->depth == Depth::kCollective || entry.text->depth == Depth::kConsequence;
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a pasted error or log says, explained: which rule, which parameters, what may have caused it
-// and what to run next. For any version's wording, and with nothing but the text: where PyTorch's
-// words do not decide it, the certainty is kLikely.
+// Explains a pasted error or log: which rule, which parameters, the possible causes, and what to
+// run next. Handles the wording of any version, from the text alone: if PyTorch's words do not
+// decide it, the certainty is kLikely.
 #pragma once
 
 #include <optional>
@@ -21,15 +21,15 @@ struct NextCommand {
 
 struct Explanation {
   std::string text;                // id of a known text: "unfinished-reduction"
-  std::vector<std::string> rules;  // the likeliest first; none if no rule is about it
+  std::vector<std::string> rules;  // most likely first; empty if no rule is about it
   Severity severity = Severity::kError;
   Certainty certainty = Certainty::kLikely;
-  std::string torch;               // the versions that word it so; empty if all do
-  std::size_t line = 0;            // of what was pasted, where it stands first
-  std::vector<RankFields> fields;  // what each rank's message says, by rank
-  std::vector<int> suspects;       // ranks that others waited for, or that fell first
+  std::string torch;               // the versions with this wording; empty if all have it
+  std::size_t line = 0;            // of the pasted text, where it first appears
+  std::vector<RankFields> fields;  // the fields of each rank's message, by rank
+  std::vector<int> suspects;       // ranks that others waited for, or that failed first
   std::string says;                // in one sentence
-  std::vector<std::string> seen;   // what this log shows beyond that
+  std::vector<std::string> seen;   // what else this log shows
   std::vector<std::string> means;
   std::vector<std::string> causes;
   std::vector<NextCommand> next;
@@ -40,12 +40,12 @@ struct Explanation {
 struct ExplainedLog {
   std::size_t lines = 0;
   std::optional<std::string> program;     // from a traceback
-  std::vector<Explanation> explanations;  // nearest to the cause first
+  std::vector<Explanation> explanations;  // closest to the cause first
   std::string last_error;                 // the last line like "ValueError: ...", known or not
 };
 
-// Takes anything, and time in proportion to its length. Each known text is explained once, whatever
-// the number of ranks that report it.
+// Accepts any text, in time linear in its length. Each known text is explained once, however many
+// ranks report it.
 ExplainedLog explain_log(std::string_view text);
 
 }  // namespace ddp_doctor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What process groups say when ranks do not meet: torch/csrc/distributed/c10d, Gloo, NCCL,
-// torchrun.
+// Errors of process groups when ranks do not issue the same collectives:
+// torch/csrc/distributed/c10d, Gloo, NCCL, torchrun.
 #include <array>
 
 #include "lib/explain/known_texts.h"
@@ -9,21 +9,21 @@ namespace ddp_doctor {
 namespace {
 
 constexpr char kPairedByOrder[] =
-    "Collectives are paired by their order in the process group. Where the ranks part may lie well "
-    "before the call at which it shows: one call more or less on a rank, and from then on each "
-    "meets the wrong one.";
+    "Collectives are paired by their order in the process group. The ranks may have diverged well "
+    "before the call that fails: after one extra or missing call on a rank, every later call is "
+    "paired with the wrong one.";
 constexpr char kOneRankAlone[] =
     "DDP505: one rank alone validates, logs or saves. A forward of the wrapper broadcasts buffers, "
-    "under no_grad too.";
+    "even under no_grad.";
 constexpr char kOutOfData[] =
-    "DDP503: a rank ran out of data, or left its loop, while others train on.";
+    "DDP503: a rank ran out of data, or left its training loop, while others still train.";
 constexpr char kOtherGraph[] =
-    "DDP202: ranks used different parameters, so that their buckets differ or never fill.";
+    "DDP202: ranks used different parameters, so their buckets differ or never fill.";
 constexpr char kByHand[] =
-    "DDP111: gradients reduced by hand under a condition (if p.grad is not None: all_reduce).";
+    "DDP111: a hand-written all-reduce of gradients under a condition (if p.grad is not None: "
+    "all_reduce).";
 constexpr char kComparesCalls[] =
-    "compares the calls of all ranks one by one and names the first at which they part, with file "
-    "and line";
+    "compares the calls of all ranks and names the first one that differs, with file and line";
 
 const KnownText kCollectiveMismatch = {
     .id = "collective-mismatch",
@@ -39,14 +39,14 @@ const KnownText kCollectiveMismatch = {
                  {"CollectiveFingerPrint(SequenceNumber=", "about 2.0 and later"},
                  {"but Rank", "about 1.13 and later"}},
     .says =
-        "At the same position ranks entered different collectives, or the same one with "
+        "Ranks entered different collectives at the same position, or the same collective with "
         "different shapes.",
-    .means = {"TORCH_DISTRIBUTED_DEBUG=DETAIL looked before any data moved. Without it this is a "
-              "hang, an abort, or wrong numbers and no error.",
+    .means = {"TORCH_DISTRIBUTED_DEBUG=DETAIL checked this before any data was sent. Without it, "
+              "this is a hang, an abort, or wrong results without an error.",
               kPairedByOrder},
     .causes = {kOtherGraph, kByHand, kOneRankAlone, kOutOfData,
-               "DDP502: a metric reduced for each key of a dictionary whose keys differ, or a "
-               "`continue` after a bad batch."},
+               "DDP502: a metric is reduced for each key of a dictionary whose keys differ across "
+               "ranks, or a `continue` skips a bad batch."},
     .run = kComparesCalls,
     .read = read_fingerprints,
     .weigh = weigh_fingerprints,
@@ -62,17 +62,19 @@ const KnownText kGlooSizes = {
                 {"Received data size doesn't match expected size"}},
     .versions = {{"Received data size doesn't match", "about 2.9 and later"},
                  {"op.preamble.length", "before about 2.9"}},
-    .says = "Gloo got a message of another size than this rank expected, and ended the process.",
-    .means = {"Two ranks are in different collectives, or in the same one with different sizes.",
-              "Gloo checks nothing else. Where sizes happen to fit, ranks add up unlike things "
-              "without an error.",
-              "The rank that aborts need not be the one at fault; its peers report a lost "
-              "connection.",
-              kPairedByOrder},
+    .says =
+        "Gloo received a message of a different size than this rank expected, and aborted the "
+        "process.",
+    .means =
+        {"Two ranks are in different collectives, or in the same collective with different sizes.",
+         "Gloo checks only the size. If the sizes happen to match, ranks add up unrelated values "
+         "without an error.",
+         "The rank that aborts is not necessarily at fault; its peers report a lost connection.",
+         kPairedByOrder},
     .causes = {kByHand, kOtherGraph,
-               "DDP306: the models differ, and the loop averages them without a wrapper, which "
-               "would have compared them.",
-               kOneRankAlone, "DDP502: a tensor whose size depends on the rank's batch."},
+               "DDP306: the models differ, and the loop averages them by hand. A wrapper would "
+               "have compared them.",
+               kOneRankAlone, "DDP502: the size of a tensor depends on the rank's batch."},
     .run = kComparesCalls,
     .read = read_sizes,
 };
@@ -84,12 +86,13 @@ const KnownText kMonitoredBarrier = {
     .depth = Depth::kCollective,
     .rules = {"DDP501", "DDP504", "DDP503", "DDP505"},
     .phrases = {{"failed to pass monitoredBarrier"}},
-    .says = "Rank 0 waited in a monitored barrier for ranks that did not come.",
-    .means = {"Unlike other timeouts this one names the ranks that were missing. Without "
+    .says = "Rank 0 waited in a monitored barrier for ranks that did not reach it.",
+    .means = {"Unlike other timeouts, this one names the missing ranks. Without "
               "wait_all_ranks=True it names only the first of them."},
-    .causes = {"DDP504: that rank has ended; its own output says why.",
-               "DDP501: it is busy or stuck: loading, saving, a lock.", kOutOfData, kOneRankAlone},
-    .run = "shows in which phase of which step each rank is",
+    .causes = {"DDP504: that rank has ended; its own output shows why.",
+               "DDP501: it is busy or stuck: in loading, in saving, on a lock.", kOutOfData,
+               kOneRankAlone},
+    .run = "shows the step and phase of each rank",
     .read = read_barrier,
     .weigh = weigh_suspects,
 };
@@ -112,23 +115,23 @@ const KnownText kCollectiveTimeout = {
                  {"WorkNCCL(SeqNum=", "about 1.12 and later"},
                  {"WorkNCCL(OpType=", "about 1.11 and earlier"}},
     .says =
-        "A rank waited in a collective until its timeout: another rank did not come, or came "
-        "with something else.",
-    .means = {"Whoever reports the timeout has waited, and is not the one to blame. Look at ranks "
-              "that report none, or a lower number.",
-              "A longer timeout helps only where a rank is slow by design, such as one that "
-              "prepares the data while the others wait at a barrier.",
-              "Elements tell what it was: 1 is a barrier or a metric, millions are a gradient "
-              "bucket."},
-    .causes = {"DDP501: a rank is stuck or slow: its data loader, a lock, a checkpoint written by "
-               "one rank.",
-               "DDP504: a rank has ended; its own output says why.", kOutOfData, kOneRankAlone,
-               "DDP202: a rank used none of the wrapped parameters in this step, so that its "
-               "backward joined no all-reduce, whatever find_unused_parameters says.",
-               "DDP502: the ranks' calls are out of step; the numbers of the calls then differ.",
-               "The network or a GPU, if it is always the same machine and never the same call."},
+        "A rank waited in a collective until its timeout: another rank did not issue it, or issued "
+        "a different one.",
+    .means = {"The rank that reports the timeout was waiting and is usually not at fault. Look at "
+              "ranks that report no timeout, or a lower sequence number.",
+              "A longer timeout helps only if a rank is slow by design, for example if it prepares "
+              "the data while the others wait at a barrier.",
+              "The number of elements shows what it was: 1 is a barrier or a metric, millions are "
+              "a gradient bucket."},
+    .causes = {"DDP501: a rank is stuck or slow: its data loader, a lock, a checkpoint that only "
+               "one rank writes.",
+               "DDP504: a rank has ended; its own output shows why.", kOutOfData, kOneRankAlone,
+               "DDP202: a rank used none of the wrapped parameters in this step, so its backward "
+               "issued no all-reduce, even with find_unused_parameters=True.",
+               "DDP502: the ranks issue different calls; the sequence numbers then differ.",
+               "The network or a GPU, if it is always the same machine but not the same call."},
     .run =
-        "ends the job after --timeout seconds, and tells which rank did not come, what it was "
+        "stops the job after --timeout seconds, and shows which rank was missing, what it was "
         "doing and since when (py-spy dump --pid PID shows its stack)",
     .read = read_timeouts,
     .weigh = weigh_timeouts,
@@ -145,15 +148,15 @@ const KnownText kStartTimeout = {
                 {"client socket has timed out", true},
                 {"Socket Timeout", true},
                 {"wait timeout after", true}},
-    .says = "Not all ranks came to the meeting point at the start.",
-    .means = {"No training has begun. The store counts processes, and some never arrived."},
-    .causes = {"A rank failed before init_process_group: its own output says why.",
-               "The world size is larger than the number of processes that were started.",
-               "Another address, port or interface on some machine (MASTER_ADDR, MASTER_PORT, "
-               "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), or a firewall."},
+    .says = "Not all ranks joined the process group at startup.",
+    .means = {"Training has not started. The store counts processes, and some never joined."},
+    .causes = {"A rank failed before init_process_group: its own output shows why.",
+               "The world size is larger than the number of processes that were launched.",
+               "A wrong address, port or network interface on some machine (MASTER_ADDR, "
+               "MASTER_PORT, GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), or a firewall."},
     .run =
-        "starts the ranks of one machine itself, which tells whether the program or the launch "
-        "is at fault",
+        "launches the ranks on one machine, which shows whether the program or the launch is at "
+        "fault",
 };
 
 const KnownText kPeerLost = {
@@ -175,17 +178,17 @@ const KnownText kPeerLost = {
                 {"connectFullMesh", true}},
     .not_after = "Original exception",
     .versions = {{"This is typically caused by a remote worker", "about 2.9 and later"}},
-    .says = "The rank at the other end of a connection went away while this one waited for it.",
-    .means = {"A consequence, hardly ever the cause: another rank fell first, and this one had "
-              "nothing wrong with it. As long as any rank has an error of its own, it is not the "
-              "network."},
-    .causes = {"DDP504: another rank raised. Its error is elsewhere in the log, or in another "
-               "rank's.",
-               "DDP504: another rank was killed and left no words: out of memory (dmesg says so), "
-               "a scheduler, a signal. torchrun's summary gives its exit code.",
-               "DDP503: another rank ended well, with fewer batches.",
-               "At the start only: a wrong address or a firewall."},
-    .run = "names the first rank to fall and its error, whatever the others say",
+    .says = "The rank at the other end of a connection ended while this rank waited for it.",
+    .means =
+        {"This is a consequence, almost never the cause: another rank failed first, and this rank "
+         "did nothing wrong. If any rank has an error of its own, the network is not the cause."},
+    .causes = {"DDP504: another rank raised an exception. Its error is elsewhere in this log, or "
+               "in that rank's log.",
+               "DDP504: another rank was killed without an error message: out of memory (see "
+               "dmesg), a scheduler, a signal. torchrun's summary shows its exit code.",
+               "DDP503: another rank finished normally because it had fewer batches.",
+               "Only at startup: a wrong address or a firewall."},
+    .run = "names the first rank that failed and its error",
     .read = read_peer,
 };
 
@@ -197,16 +200,16 @@ const KnownText kRootCause = {
     .rules = {"DDP504"},
     .phrases = {{"Root Cause (first observed failure)"}},
     .clues = {{"SIGKILL",
-               "Killed by SIGKILL, without a word: most often the system's out-of-memory killer "
-               "(dmesg), or torchrun itself after another rank had failed."},
+               "Killed by SIGKILL, without an error message: usually by the system's out-of-memory "
+               "killer (see dmesg), or by torchrun after another rank failed."},
               {"SIGABRT",
-               "SIGABRT: the process ended itself, as Gloo and NCCL's watchdog do after an error "
-               "that they print first."}},
-    .says = "torchrun tells which rank it saw fail first.",
-    .means = {"It knows the order of the exits on its own machine, not their reason: read that "
+               "SIGABRT: the process aborted itself. Gloo and NCCL's watchdog do this after they "
+               "print an error."}},
+    .says = "torchrun reports the first rank that failed.",
+    .means = {"It knows the order in which ranks on its machine exited, but not why: read that "
               "rank's own output."},
-    .causes = {"The exception or signal of that rank."},
-    .run = "keeps each rank's error, with step and phase",
+    .causes = {"The exception or signal that ended that rank."},
+    .run = "records each rank's error, with step and phase",
     .read = read_root_cause,
     .weigh = weigh_suspects,
 };
@@ -218,12 +221,12 @@ const KnownText kOwnError = {
     .depth = Depth::kCause,
     .rules = {"DDP504"},
     .phrases = {},
-    .says = "An error that is not DistributedDataParallel's ended a rank.",
-    .means = {"All ranks take part in every all-reduce, so that what the others say of timeouts "
-              "and lost connections follows from it."},
-    .causes = {"What the error itself says. If the log shows that the program caught it and went "
-               "on, it matters only if that rank left out a backward pass."},
-    .run = "tells which rank fell first, in which step and phase",
+    .says = "An error outside DistributedDataParallel ended a rank.",
+    .means = {"All ranks take part in every all-reduce, so timeouts and lost connections on the "
+              "other ranks are consequences of it."},
+    .causes = {"See the error itself. If the log shows that the program caught it and continued, "
+               "it matters only if that rank skipped a backward pass."},
+    .run = "shows which rank failed first, in which step and phase",
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the reducer says of a forward and a backward: torch/csrc/distributed/c10d/reducer.cpp.
+// The reducer's errors in a forward or a backward: torch/csrc/distributed/c10d/reducer.cpp.
 #include <array>
 
 #include "lib/explain/known_texts.h"
@@ -8,22 +8,22 @@ namespace ddp_doctor {
 namespace {
 
 constexpr char kOneForwardLate[] =
-    "The error comes one forward late. The backward at fault is that of the step before, and as a "
-    "rule the optimizer has stepped since then, each rank on its own gradients.";
+    "The error is raised one forward late. The backward of the previous step caused it, and the "
+    "optimizer has usually stepped since then, on each rank with its own gradients.";
 constexpr char kNothingAveraged[] =
-    "That step averaged no gradient at all on the ranks concerned, not only none of those listed: "
-    "buckets are reduced in order, and the averages are copied back after the last one. The "
-    "replicas differ since then; go on from an earlier checkpoint.";
+    "On these ranks that step averaged no gradient at all, not only those listed: buckets are "
+    "reduced in order, and the averages are copied back after the last one. The replicas have "
+    "differed since then; continue from an earlier checkpoint.";
 constexpr char kHowToCount[] =
-    "An index counts the trainable parameters of the wrapped module from 0, shared ones once, as "
-    "they were when it was wrapped: [n for n, p in model.named_parameters() if "
-    "p.requires_grad][index] is the name.";
+    "An index counts the trainable parameters of the module from 0 as they were when it was "
+    "wrapped, with shared parameters counted once. The name is [n for n, p in "
+    "model.named_parameters() if p.requires_grad][index].";
 constexpr char kBeforeTheStep[] =
     "It is raised inside the backward pass, before optimizer.step: on this rank the weights are "
-    "still those of the step before.";
+    "still those of the previous step.";
 constexpr char kNamesParameters[] =
-    "names the parameters, tells for each whether its module ran and why it got no gradient, on "
-    "which rank, and since which step";
+    "names the parameters and shows for each whether its module ran, why it got no gradient, on "
+    "which ranks, and since which step";
 
 const KnownText kUnfinishedReduction = {
     .id = "unfinished-reduction",
@@ -40,37 +40,35 @@ const KnownText kUnfinishedReduction = {
                  {"Since `find_unused_parameters=True` is enabled", "1.9 and later"},
                  {"did not receive grad for rank", "1.9 and later"}},
     .clues = {{"Since `find_unused_parameters=True` is enabled",
-               "find_unused_parameters=True was set, so that parameters which the output does not "
-               "depend on were no problem. Since torch 1.10 outputs left out of the loss are none "
-               "either, whatever the message says. Look at parameters that were changed after "
-               "wrapping, at a backward that was cut short, and at outputs inside objects that the "
-               "wrapper does not search (it knows tensors, lists, tuples, dicts and dataclasses)."},
-              {"(1) passing the keyword argument",
-               "These versions do not tell which parameters they mean."}},
+               "find_unused_parameters=True is set, so parameters that do not affect the output "
+               "are not the cause. Since torch 1.10, neither are outputs that the loss does not "
+               "use, despite the message. Check for parameters changed after wrapping, for a "
+               "backward that was interrupted, and for outputs inside objects that the wrapper "
+               "does not search (it searches tensors, lists, tuples, dicts and dataclasses)."},
+              {"(1) passing the keyword argument", "These versions do not name the parameters."}},
     .says =
-        "In the backward pass before this forward some trainable parameters got no gradient, "
-        "so that its reduction was never finished.",
+        "In the previous backward pass some trainable parameters got no gradient, so its reduction "
+        "never finished.",
     .means = {kOneForwardLate, kNothingAveraged,
-              "A run that ends right after such a step ends without an error.", kHowToCount},
+              "A run that ends right after such a step shows no error.", kHowToCount},
     .causes =
-        {"DDP201: a layer is never called, or what it computes does not reach the loss. All ranks "
-         "list the same parameters, from the second forward on. Remove it or freeze it before "
-         "wrapping; if it must stay, static_graph=True or find_unused_parameters=True.",
-         "DDP202: a branch depends on the rank or on what is in its batch (no boxes, an empty "
-         "mask, layers dropped at random). Ranks list different parameters, or some of them hang "
-         "instead.",
-         "DDP203: a branch depends on the step. It went well for a while, or each run lists "
-         "others.",
-         "DDP105: parameters were frozen, moved or replaced after wrapping. The list is exactly "
-         "theirs.",
-         "A backward pass that raised halfway and whose error was caught (out of memory, a bad "
-         "batch). The list then begins at 0, since gradients come from the loss backwards."},
+        {"DDP201: a layer is never called, or its result does not reach the loss. All ranks list "
+         "the same parameters, from the second forward on. Remove the layer or freeze it before "
+         "wrapping; if it must stay, use static_graph=True or find_unused_parameters=True.",
+         "DDP202: a branch depends on the rank or on its batch (no boxes, an empty mask, layers "
+         "dropped at random). Ranks list different parameters, or some ranks hang instead.",
+         "DDP203: a branch depends on the step. Training works for a while, or each run lists "
+         "different parameters.",
+         "DDP105: parameters were frozen, moved or replaced after wrapping. The list contains "
+         "exactly these.",
+         "A backward pass raised an error halfway, and the program caught it (out of memory, a bad "
+         "batch). The list then starts at 0, because the first layers get their gradients last."},
     .run = kNamesParameters,
     .read = read_unused,
     .weigh = weigh_unused,
 };
 
-// The end of such an error, without its beginning.
+// The end of such an error, without its start.
 const KnownText kUnusedList = {
     .id = "unused-list",
     .severity = Severity::kError,
@@ -80,13 +78,14 @@ const KnownText kUnusedList = {
     .phrases = {{"which did not receive grad for rank"}},
     .part_of = {"unfinished-reduction", "static-graph-fewer"},
     .versions = {{"did not receive grad for rank", "1.9 and later"}},
-    .says = "The parameters listed got no gradient in the backward pass before this forward.",
+    .says = "The listed parameters got no gradient in the previous backward pass.",
     .means = {kOneForwardLate, kNothingAveraged, kHowToCount},
-    .causes = {"DDP201: a layer is never called, or what it computes does not reach the loss. All "
-               "ranks list the same parameters.",
-               "DDP202: a branch depends on the rank or its batch. Ranks list different ones.",
-               "DDP206: with static_graph=True, a parameter that was used in the first iteration "
-               "was not used in this one. The part of the message before the list says so."},
+    .causes =
+        {"DDP201: a layer is never called, or its result does not reach the loss. All ranks list "
+         "the same parameters.",
+         "DDP202: a branch depends on the rank or its batch. Ranks list different parameters.",
+         "DDP206: with static_graph=True, a parameter that was used in the first iteration was not "
+         "used in this one. The message says so before the list."},
     .run = kNamesParameters,
     .read = read_unused,
     .weigh = weigh_unused,
@@ -103,11 +102,12 @@ const KnownText kUnusedNotes = {
     .versions = {{"is marked as unused.", "1.9 and later"},
                  {"did not get gradient in backwards pass", "1.9 and later"}},
     .says = "TORCH_DISTRIBUTED_DEBUG names parameters that got no gradient in some iteration.",
-    .means = {"With find_unused_parameters=True this is allowed and training is right. Without it "
-              "an error follows at the next forward.",
+    .means = {"With find_unused_parameters=True this is allowed and training is correct. Without "
+              "it, the next forward raises an error.",
               kHowToCount},
-    .causes = {"DDP201: the same parameters in every iteration: remove or freeze them.",
-               "DDP203: other parameters in other iterations: a branch that depends on the step."},
+    .causes = {"DDP201: the same parameters are unused in every iteration: remove or freeze them.",
+               "DDP203: different parameters are unused in different iterations: a branch depends "
+               "on the step."},
     .run = kNamesParameters,
     .read = read_marked_unused,
 };
@@ -123,18 +123,19 @@ const KnownText kStaticGraphFewer = {
     .versions = {{"did not receive grad for rank", "about 1.12 and later"},
                  {"training graph has changed", "1.9 and later"}},
     .says =
-        "With static_graph=True, a parameter that got a gradient in the first iteration got "
-        "none in the backward pass before this forward.",
+        "With static_graph=True, a parameter that got a gradient in the first iteration got none "
+        "in the previous backward pass.",
     .means = {kOneForwardLate, kNothingAveraged, kHowToCount},
     .causes =
-        {"A branch was taken in the first iteration and not in this one (a curriculum, an empty "
-         "batch, layers dropped at random). static_graph=True promises that this never happens; "
+        {"A branch was taken in the first iteration but not in this one (a curriculum, an empty "
+         "batch, layers dropped at random). static_graph=True requires that this never happens; "
          "find_unused_parameters=True allows it.",
-         "forward returns something that the loss leaves out. The graph never changes, but "
-         "PyTorch takes such parameters for used in the first iteration only and raises at the "
-         "third forward. Put it into the loss, or do not return it.",
+         "forward returns an output that the loss does not use. The graph never changes, but "
+         "PyTorch treats such parameters as used in the first iteration only and raises at the "
+         "third forward. Use the output in the loss, or do not return it.",
          "The branch depends on the rank or its batch: ranks list different parameters (DDP202).",
-         "Parameters were frozen after the first iteration: the list is exactly theirs (DDP105)."},
+         "Parameters were frozen after the first iteration: the list contains exactly these "
+         "(DDP105)."},
     .run = kNamesParameters,
     .read = read_unused,
     .weigh = weigh_unused,
@@ -150,16 +151,17 @@ const KnownText kStaticGraphMore = {
                 {"one parameter is unused in first iteration, but then got used"}},
     .versions = {{"training graph has changed", "1.9 and later"}},
     .says =
-        "With static_graph=True, a gradient arrived in this backward pass that did not arrive "
-        "in the first iteration's.",
+        "With static_graph=True, a gradient arrived in this backward pass that did not arrive in "
+        "the first iteration.",
     .means = {kBeforeTheStep,
-              "The reducer notes in the first backward how often the hook of each parameter fires "
-              "and relies on it afterwards; this time one fired once more. It does not say which."},
-    .causes = {"A branch that the first iteration did not take. find_unused_parameters=True allows "
-               "it; or keep the graph alike in every step (a weight of 0 instead of a branch).",
-               "Two forwards before the first backward: seen to fail on torch 1.13, where the note "
-               "of the first iteration stays empty.",
-               "Gradient accumulation under no_sync, which static_graph=True miscounts in several "
+              "In the first backward the reducer counts how often the hook of each parameter "
+              "fires, and relies on that count afterwards. This time one hook fired once more. The "
+              "message does not say which."},
+    .causes = {"A branch was not taken in the first iteration. find_unused_parameters=True allows "
+               "it; or keep the graph the same in every step (a weight of 0 instead of a branch).",
+               "Two forwards ran before the first backward: this fails on torch 1.13, where the "
+               "counts of the first iteration stay empty.",
+               "Gradient accumulation under no_sync: static_graph=True miscounts it in several "
                "versions of PyTorch."},
     .run = "names the parameters whose use changed, and the first step",
 };
@@ -172,15 +174,15 @@ const KnownText kStaticGraphAssert = {
     .rules = {"DDP206"},
     .phrases = {{"expect_autograd_hooks_ INTERNAL ASSERT"}},
     .says =
-        "A backward pass came to the end of a reduction that no forward had prepared: a check "
-        "of PyTorch's own failed.",
-    .means = {"A combination that PyTorch does not support, not damage to the model. It is raised "
-              "in the first iterations.",
-              "To get past the check is no cure: where the first iteration was miscounted, later "
+        "A backward pass finished a reduction that no forward had prepared: an internal check of "
+        "PyTorch failed.",
+    .means = {"PyTorch does not support this combination of features. The model is not damaged: "
+              "the error is raised in the first iterations.",
+              "Working around the check is not a fix: if the first iteration was miscounted, later "
               "gradients may stay unreduced without an error."},
     .causes = {"static_graph=True with gradient accumulation: the first backward ran under "
-               "no_sync, where the wrapper's forward prepares nothing (pytorch#143580). Leave one "
-               "of the two; find_unused_parameters=True goes with no_sync."},
+               "no_sync, where the wrapper's forward prepares nothing (pytorch#143580). Use only "
+               "one of the two; find_unused_parameters=True works with no_sync."},
     .run = "shows whether the gradients agree across ranks at every optimizer step",
 };
 
@@ -191,11 +193,12 @@ const KnownText kStaticGraphLate = {
     .depth = Depth::kCause,
     .rules = {},
     .phrases = {{"set_static_graph() should be called before training loop starts"}},
-    .says = "static_graph was switched on after the first backward pass.",
-    .means = {"Nothing is wrong with the weights; the call came too late."},
-    .causes = {"_set_static_graph() in or after the training loop. Pass static_graph=True to "
-               "DistributedDataParallel instead (torch 1.11 and later), or call it right after."},
-    .run = "tells whether the graph really is the same in every step",
+    .says = "static_graph was enabled after the first backward pass.",
+    .means = {"The weights are correct; the call came too late."},
+    .causes = {"_set_static_graph() was called in or after the training loop. Pass "
+               "static_graph=True to DistributedDataParallel instead (torch 1.11 and later), or "
+               "call it right after construction."},
+    .run = "shows whether the graph really is the same in every step",
 };
 
 const KnownText kReadyTwice = {
@@ -211,27 +214,25 @@ const KnownText kReadyTwice = {
                  {"_set_static_graph()", "1.9 and later"},
                  {"has been marked as ready twice", "1.9 and later"}},
     .clues = {{"checkpoint.py",
-               "A traceback goes through checkpoint.py: reentrant checkpoints are part of it."},
+               "A traceback contains checkpoint.py: reentrant checkpoints are involved."},
               {"caused by use of a module parameter outside",
                "This version raises it only with find_unused_parameters=True."}},
-    .says =
-        "In one iteration the reducer was told twice that the gradient of the same parameter "
-        "is ready.",
+    .says = "In one iteration the reducer marked the same parameter as ready twice.",
     .means = {kBeforeTheStep,
-              "The reasons in the message are always the same ones, whatever happened. Ranks that "
-              "do not raise wait in an all-reduce and report a timeout or a lost connection later.",
+              "The message always lists the same reasons, whatever the cause. Ranks that do not "
+              "raise wait in an all-reduce and later report a timeout or a lost connection.",
               kHowToCount},
     .causes =
-        {"Reentrant checkpoints with find_unused_parameters=True: what is inside a checkpoint "
-         "looks unused and is marked ready, then the checkpoint's own backward reports it. Drop "
-         "find_unused_parameters=True, or use checkpoint(..., use_reentrant=False).",
-         "Reentrant checkpoints that reach a parameter more than once: a shared layer, two "
-         "forwards per step, a penalty on weights that are used inside as well. "
-         "use_reentrant=False, or static_graph=True if the graph never changes.",
-         "With find_unused_parameters=True, a parameter that the loss uses outside the wrapper's "
-         "forward (a head applied afterwards). Move that into forward.",
-         "The model was wrapped twice, and the first wrapper is still alive: both have hooks."},
-    .run = "names the parameter and tells whether a backward ran inside a backward",
+        {"Reentrant checkpoints with find_unused_parameters=True: parameters inside a checkpoint "
+         "look unused and are marked as ready, then the checkpoint's own backward marks them "
+         "again. Remove find_unused_parameters=True, or use checkpoint(..., use_reentrant=False).",
+         "Reentrant checkpoints that use a parameter more than once: a shared layer, two forwards "
+         "per step, a penalty on weights that are also used inside. Set use_reentrant=False, or "
+         "static_graph=True if the graph never changes.",
+         "With find_unused_parameters=True, the loss uses a parameter outside the wrapper's "
+         "forward (a head applied afterwards). Move that computation into forward.",
+         "The model was wrapped twice, and the first wrapper still exists: both have hooks."},
+    .run = "names the parameter and shows whether a backward ran inside a backward",
     .read = read_ready_twice,
 };
 
@@ -243,19 +244,19 @@ const KnownText kChangedInPlace = {
     .rules = {},
     .phrases = {{"needed for gradient computation has been modified by an inplace operation"}},
     .says =
-        "A tensor that the backward pass needs was changed in place after the forward that "
-        "used it.",
-    .means = {"The message is autograd's. But the wrapper makes such a change itself: by default "
-              "each of its forwards first copies rank 0's buffers over this rank's, in place."},
+        "A tensor that the backward pass needs was modified in place after the forward that used "
+        "it.",
+    .means = {"Autograd raises this error. The wrapper can cause it: by default each forward first "
+              "overwrites this rank's buffers in place with rank 0's."},
     .causes =
-        {"Two forwards of the wrapper before one backward, and BatchNorm or another buffer in the "
-         "module. The tensor named has a buffer's shape, such as [channels], and the error goes "
-         "away without the wrapper. Put both inputs through one forward, or wrap with "
-         "broadcast_buffers=False; BatchNorm statistics then drift apart (DDP303).",
+        {"Two forwards of the wrapper ran before one backward, and the module has BatchNorm or "
+         "another buffer. The named tensor has a buffer's shape, such as [channels], and the error "
+         "disappears without the wrapper. Run both inputs through one forward, or wrap with "
+         "broadcast_buffers=False; BatchNorm statistics then differ across ranks (DDP303).",
          "The program's own in-place operation (+=, an in-place activation, optimizer.step between "
-         "forward and backward). The error then comes without the wrapper as well; "
+         "forward and backward). The error then also occurs without the wrapper; "
          "torch.autograd.set_detect_anomaly(True) shows the forward's line."},
-    .run = "shows where the wrapper's forwards and backwards stand in each step",
+    .run = "shows the order of the wrapper's forwards and backwards in each step",
     .read = read_version,
 };
 
@@ -266,10 +267,10 @@ const KnownText kUndefinedGradient = {
     .depth = Depth::kCause,
     .rules = {},
     .phrases = {{"Encountered gradient which is undefined, but still allreduced by DDP reducer"}},
-    .says = "The reducer was to copy back a gradient that does not exist.",
-    .means = {"PyTorch takes it for a defect of its own. The gradients of this step are lost."},
-    .causes = {"A gradient set to None, or a parameter replaced, while the backward pass was "
-               "running: by a hook, a custom function, another thread."},
+    .says = "The reducer tried to copy back a gradient that does not exist.",
+    .means = {"PyTorch reports this as an internal error. The gradients of this step are lost."},
+    .causes = {"A hook, a custom function or another thread set a gradient to None, or replaced a "
+               "parameter, during the backward pass."},
     .run = "names parameters that were replaced after wrapping",
 };
 

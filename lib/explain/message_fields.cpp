@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is said of parameters.
+// Fields about parameters.
 #include "lib/explain/message_fields.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ bool is_list(string_view line) {
          line.find_first_of("0123456789") != string_view::npos;
 }
 
-// Where the list that begins at `begin` ends: with its line, or with the lines after it that a
-// terminal made of it. Indices ascend. At the latest it ends at the next list.
+// The end of the list that starts at `begin`: the end of its line, or of the following lines if a
+// terminal wrapped it. Indices ascend. The list ends before `next`, the next list.
 std::size_t end_of_list(const LogStream& stream, std::size_t begin, std::size_t next) {
   auto index = stream.line_at(begin);
   if (next < stream.lines[index].begin + stream.line(index).size()) return next;
@@ -33,7 +33,7 @@ std::size_t end_of_list(const LogStream& stream, std::size_t begin, std::size_t 
   return std::min(next, stream.lines[index].begin + stream.line(index).size());
 }
 
-// "c.bias, c.weight": a name that a comma follows is not the last.
+// "c.bias, c.weight": a name followed by a comma is not the last.
 void take_names(string_view list, RankFields& fields) {
   for (bool more = true; more && !list.empty();) {
     string_view name = until(list, " ");
@@ -78,9 +78,9 @@ void read_unused(const LogStream& stream, MessageFields& facts) {
   constexpr string_view kWhich = " which did not receive grad for rank ";
   for (auto at = text.find(kWhich); at != string_view::npos; at = text.find(kWhich, at + 1)) {
     const auto begin = at + kWhich.size();
-    const auto told = small_number_in(text.substr(begin));
-    if (!told) continue;
-    RankFields& fields = facts.by(rank_of(stream, told));
+    const auto rank_in_text = small_number_in(text.substr(begin));
+    if (!rank_in_text) continue;
+    RankFields& fields = facts.by(rank_of(stream, rank_in_text));
     const auto before = text.substr(0, at);
     if (before.ends_with("Parameter indices")) {
       const auto end = std::min(end_of_list(stream, begin, text.find(kWhich, begin)), text.size());
@@ -147,10 +147,10 @@ void read_shapes(const LogStream& stream, MessageFields& facts) {
     if (open == string_view::npos) return;
     // "[1]: params[0]", without the rank in older versions; "replicas[0][0]" in still older ones
     const auto label = before.rfind("]: params[");
-    std::optional<int> told;
+    std::optional<int> rank_in_text;
     if (label != string_view::npos && label + 9 == open)
-      told = number_after(before.substr(0, label), "[");
-    RankFields& fields = facts.by(rank_of(stream, told));
+      rank_in_text = number_after(before.substr(0, label), "[");
+    RankFields& fields = facts.by(rank_of(stream, rank_in_text));
     take_parameter(fields, number_after(before, "["), {});
     const auto what = until(after, " ");
     fields.note(std::string(what), std::string(between(after, " ", " appears")));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What PyTorch's messages say beyond their fixed words, rank by rank: parameters, shapes, sequence
-// numbers, collectives. One reader for each form of message; none of them throws, none keeps more
-// than a short window of a message, whatever stands there.
+// The variable parts of PyTorch's messages, by rank: parameters, shapes, sequence numbers,
+// collectives. There is one reader for each form of message. None throws, and none keeps more than
+// a short window of a message.
 #pragma once
 
 #include <map>
@@ -16,21 +16,21 @@
 namespace ddp_doctor {
 
 struct RankFields {
-  std::optional<int> rank;         // nothing where neither a label nor the text tells
-  std::vector<int> indices;        // as DistributedDataParallel counts trainable parameters
-  std::vector<std::string> names;  // PyTorch lists them in no order: not that of the indices
+  std::optional<int> rank;         // nothing if neither a label nor the text has it
+  std::vector<int> indices;        // in DistributedDataParallel's order of trainable parameters
+  std::vector<std::string> names;  // in no particular order
   bool cut = false;                // the list ended in "..."
   std::vector<std::pair<std::string, std::string>> figures;  // "collective", "ALLREDUCE"
 
   const std::string* figure(const std::string& what) const;
-  void note(const std::string& what, std::string value);  // the first value of each stays
+  void note(const std::string& what, std::string value);  // keeps the first value of each
 };
 
 struct MessageFields {
   RankFields& by(std::optional<int> rank);
 
-  std::map<int, RankFields> ranks;  // -1: not told
-  std::set<int> suspects;           // ranks that others waited for, or that fell first
+  std::map<int, RankFields> ranks;  // -1: unknown
+  std::set<int> suspects;           // ranks that others waited for, or that failed first
 };
 
 // Each reads all messages of its form in one stream.

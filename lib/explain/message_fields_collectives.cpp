@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is said of collectives and of ranks that do not come.
+// Fields about collectives and missing ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace {
 
 using std::string_view;
 
-// A terminal may break a line anywhere, in the middle of a word too.
+// A terminal may break a line anywhere, even in the middle of a word.
 std::string without_blanks(string_view text) {
   std::string out(text);
   out.erase(std::remove(out.begin(), out.end(), ' '), out.end());
   return out;
 }
 
-// Up to the next "," or ")", or where something else begins.
+// The value after `name`, up to the next "," or ")", or the end of a number.
 std::string field(const std::string& text, string_view name) {
   const auto at = text.find(name);
   if (at == std::string::npos) return {};
@@ -87,8 +87,8 @@ void read_barrier(const LogStream& stream, MessageFields& facts) {
 
 void read_timeouts(const LogStream& stream, MessageFields& facts) {
   each_window(stream, "ollective operation timeout", [&](string_view before, string_view after) {
-    const auto told = number_after(last_of(before, 60), "[Rank ");
-    RankFields& fields = facts.by(rank_of(stream, told));
+    const auto rank_in_text = number_after(last_of(before, 60), "[Rank ");
+    RankFields& fields = facts.by(rank_of(stream, rank_in_text));
     const auto work = after.substr(0, 60).find("WorkNCCL(");
     if (work == string_view::npos) return;
     const auto print = without_blanks(until(after.substr(work, 300), " ran for "));
@@ -99,8 +99,8 @@ void read_timeouts(const LogStream& stream, MessageFields& facts) {
     fields.note("timeout in ms", field(print, "Timeout(ms)="));
   });
   each_window(stream, "last enqueued ", [&](string_view before, string_view after) {
-    const auto told = number_after(last_of(before, 200), "Rank ");
-    RankFields& fields = facts.by(rank_of(stream, told));
+    const auto rank_in_text = number_after(last_of(before, 200), "Rank ");
+    RankFields& fields = facts.by(rank_of(stream, rank_in_text));
     const auto line = after.substr(0, 80);
     const auto completed = line.find("last completed");
     if (completed == string_view::npos) return;

@@ -40,8 +40,8 @@ string_view between(string_view text, string_view begin, string_view end) {
   return stop == string_view::npos ? string_view() : text.substr(0, stop);
 }
 
-std::optional<int> rank_of(const LogStream& stream, std::optional<int> told) {
-  return stream.rank && !(stream.of_one_node && told) ? stream.rank : told;
+std::optional<int> rank_of(const LogStream& stream, std::optional<int> rank_in_text) {
+  return stream.rank && !(stream.of_one_node && rank_in_text) ? stream.rank : rank_in_text;
 }
 
 }  // namespace ddp_doctor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Short windows into a log, and what stands in them. Nothing here looks further than it is told to,
-// since a line may have any length.
+// Reads short windows of a log. Nothing here reads beyond its window, since a line may have any
+// length.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace ddp_doctor {
 
-// Calls use(what stands before, what stands after) for each place where `words` are; of both at
-// most 600 letters.
+// Calls use(text before, text after) for each place where `words` occur, with at most 600
+// characters each.
 template <class Use>
 void each_window(const LogStream& stream, std::string_view words, Use use) {
   constexpr std::size_t kWindow = 600;
@@ -25,7 +25,7 @@ void each_window(const LogStream& stream, std::string_view words, Use use) {
   }
 }
 
-// The number that `text` begins with, none below 0.
+// The number at the start of `text`; nothing if it is negative.
 std::optional<long long> number_in(std::string_view text);
 
 // As above, if it can be a rank or an index.
@@ -38,8 +38,8 @@ std::string_view last_of(std::string_view text, std::size_t letters);
 std::string_view until(std::string_view text, std::string_view words);
 std::string_view between(std::string_view text, std::string_view begin, std::string_view end);
 
-// The label's rank is the job's; those in texts count the process group. But some labels count the
-// node.
-std::optional<int> rank_of(const LogStream& stream, std::optional<int> told);
+// A label has the rank in the job, the text has the rank in the process group. But some labels
+// count the ranks of one node only; then the text is used.
+std::optional<int> rank_of(const LogStream& stream, std::optional<int> rank_in_text);
 
 }  // namespace ddp_doctor

@@ -52,7 +52,7 @@ std::optional<Label> torch_label(string_view& text) {
   return {};
 }
 
-// [1,0]<stderr>: and [host@1,0]<stderr>:, the job's number before the rank's
+// [1,0]<stderr>: and [host@1,0]<stderr>:, job number before rank
 std::optional<Label> mpi_label(string_view& text) {
   string_view rest = text;
   if (!drop_prefix(rest, "[")) return {};
@@ -71,8 +71,8 @@ std::optional<Label> mpi_label(string_view& text) {
   return Label{*rank, false};
 }
 
-// What may stand before a label: the time, a line number, the letter or word of a log level, the
-// process that Ray names. Its length; 0 for anything else.
+// The length of what may come before a label: a time, a line number, a log level, Ray's process
+// name. 0 for anything else.
 std::size_t length_of_preamble(string_view text) {
   constexpr std::size_t kMax = 60;
   if (text.empty()) return 0;
@@ -95,7 +95,7 @@ std::size_t length_of_preamble(string_view text) {
   return is_time ? word.size() : 0;
 }
 
-// Removes the label, and what stands before it, only if there is one: "[1]: params[0]" is
+// Removes a label and the text before it. Does nothing without a label: "[1]: params[0]" is
 // PyTorch's own text.
 std::optional<Label> take_label(string_view& line) {
   string_view rest = line;
@@ -114,7 +114,7 @@ std::optional<Label> take_label(string_view& line) {
   return {};
 }
 
-// 1: as srun -l writes it
+// 1: from srun -l
 std::optional<Label> take_task(string_view& line) {
   string_view rest = line;
   drop_blanks(rest);
@@ -134,7 +134,8 @@ void each_line(string_view text, Use use) {
   }
 }
 
-// Whether every line begins with a task's number. Numbers that count up are those of the lines.
+// Whether nearly every line starts with a task number. Numbers that count up are line numbers
+// instead.
 bool has_tasks(string_view text) {
   std::size_t lines = 0, tasks = 0, steps_of_one = 0;
   int last = -2;
@@ -150,7 +151,7 @@ bool has_tasks(string_view text) {
   return tasks > 0 && tasks * 10 >= lines * 9 && (lines < 4 || steps_of_one * 2 < lines);
 }
 
-// Without colours; control characters are blanks.
+// Removes colors and replaces control characters by spaces.
 void clean(string_view piece, std::string& out) {
   out.clear();
   for (std::size_t i = 0; i < piece.size(); ++i) {
@@ -180,8 +181,8 @@ void append(LogStream& stream, string_view piece, std::size_t number) {
   stream.lines.push_back({begin, number});
 }
 
-// Where a piece of a line ends: a progress bar returns to the line's begin with \r, and logs in
-// JSON write the two letters \n. Its length with the separator, and without.
+// The first piece of a line: progress bars return to the start of the line with \r, and logs in
+// JSON contain the two characters \n. Returns its length with the separator, and without.
 std::pair<std::size_t, std::size_t> piece_of(string_view line) {
   for (auto end = line.find_first_of("\r\\"); end != string_view::npos;
        end = line.find_first_of("\r\\", end + 1)) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A log as somebody pasted it, told apart by rank.
+// A pasted log, separated by rank.
 //
 // Launchers put a label before each line: [rank1]: (PyTorch 2.3 and later), [default1]: (torchrun's
 // tee, which counts the ranks of one node), [1,1]<stderr>: (mpirun), 1: (srun -l). Lines of several
-// ranks interleave, so that a message of more than one line can be read only after they were told
-// apart. Terminals, mails and web pages break lines anew: a stream has its lines joined by single
-// blanks, and whoever looks for words need not care where they were broken.
+// ranks interleave, so a message of more than one line can be read only after they are separated.
+// Terminals, mails and web pages wrap lines: a stream has its lines joined by single spaces, so
+// that searches ignore line breaks.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@
 namespace ddp_doctor {
 
 struct LogStream {
-  std::optional<int> rank;   // by the label; nothing for lines without one
+  std::optional<int> rank;   // from the label; nothing for lines without one
   bool of_one_node = false;  // the label counts the ranks of one node only
   std::string text;          // without labels, colours and control characters
 
   struct Line {
     std::size_t begin;   // in `text`
-    std::size_t number;  // in what was pasted, counted from 1
+    std::size_t number;  // in the pasted text, counted from 1
   };
   std::vector<Line> lines;
 
@@ -38,10 +38,10 @@ struct PastedLog {
   std::size_t lines = 0;
 };
 
-// Takes anything: no text at all, binary junk, lines of any length. Linear in its size.
+// Accepts anything: empty text, binary data, lines of any length. Linear in its size.
 PastedLog read_log(std::string_view text);
 
-// The user's script by the first traceback in it; nothing if there is none.
+// The user's script, from the first traceback; nothing if there is none.
 std::optional<std::string> program_in(const PastedLog& log);
 
 }  // namespace ddp_doctor

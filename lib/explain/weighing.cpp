@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the figures of several ranks say together that none says alone.
+// Interprets the fields of several ranks together.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace ddp_doctor {
 namespace {
 
-// The ranks that give this figure, and its different values.
+// The ranks that report this field, and its different values.
 struct Figures {
   std::vector<int> ranks;
   std::set<std::string> values;
@@ -33,20 +33,20 @@ bool is_in(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// The ranks with the smallest value, if not all have it.
+// The ranks with the smallest value, if the values differ.
 std::vector<int> behind(const Explanation& explanation, const std::string& what) {
   std::vector<int> last;
-  long long least = 0;
+  long long smallest = 0;
   bool differ = false;
   for (const auto& fields : explanation.fields) {
     const auto* value = fields.figure(what);
     if (value == nullptr || !fields.rank) continue;
     const long long number = std::atoll(value->c_str());
-    differ |= !last.empty() && number != least;
-    if (last.empty() || number < least) {
+    differ |= !last.empty() && number != smallest;
+    if (last.empty() || number < smallest) {
       last = {*fields.rank};
-      least = number;
-    } else if (number == least) {
+      smallest = number;
+    } else if (number == smallest) {
       last.push_back(*fields.rank);
     }
   }
@@ -61,7 +61,7 @@ void weigh_unused(Explanation& explanation) {
     if (!fields.indices.empty() || !fields.names.empty()) lists.push_back(&fields);
   }
   if (lists.empty()) {
-    explanation.seen.emplace_back("There is no list of parameters in the text.");
+    explanation.seen.emplace_back("The text contains no list of parameters.");
     return;
   }
   std::vector<int> ranks;
@@ -74,21 +74,21 @@ void weigh_unused(Explanation& explanation) {
   });
   if (!same) {
     explanation.seen.emplace_back(
-        "Ranks list different parameters: which branch is taken depends on the rank or its batch "
-        "(DDP202).");
+        "Ranks list different parameters: a branch depends on the rank or its batch (DDP202).");
     const auto known = std::find(explanation.rules.begin(), explanation.rules.end(), "DDP202");
     if (known != explanation.rules.end()) explanation.rules.erase(known);
-    // A broken promise of static_graph stays one, whoever broke it.
+    // A violation of static_graph stays first, on whichever rank it happened.
     const bool promised = !explanation.rules.empty() && explanation.rules.front() == "DDP206";
     explanation.rules.insert(explanation.rules.begin() + (promised ? 1 : 0), "DDP202");
   } else if (lists.size() > 1) {
     explanation.seen.push_back(
-        fmt::format("{} list the same parameters: no branch that depends on the rank.",
+        fmt::format("{} list the same parameters: no branch depends on the rank.",
                     ranks.size() == lists.size() ? "R" + ranks_of(ranks).substr(1) : "All ranks"));
   } else {
-    explanation.seen.push_back(fmt::format(
-        "Only {}'s list is in the text. If another rank lists other parameters, it is DDP202.",
-        ranks.empty() ? "one rank" : ranks_of(ranks)));
+    explanation.seen.push_back(
+        fmt::format("The text contains only the list of {}. If another rank lists different "
+                    "parameters, it is DDP202.",
+                    ranks.empty() ? "one rank" : ranks_of(ranks)));
   }
 }
 
@@ -97,9 +97,9 @@ void weigh_counts(Explanation& explanation) {
   if (!counts.values.contains("0")) return;
   explanation.certainty = Certainty::kLikely;
   explanation.seen.emplace_back(
-      "A count of 0 is what a rank reads if the other's number never arrived. Suspect the launch "
-      "or the communication before the models: as many processes as the world size, a GPU of its "
-      "own for each, one address and port for all; then a backend that fails or times out.");
+      "A rank reads a count of 0 if the other rank's number never arrived. Check the launch and "
+      "the communication before the models: as many processes as the world size, a separate GPU "
+      "for each, the same address and port for all; then a backend that fails or times out.");
 }
 
 void weigh_fingerprints(Explanation& explanation) {
@@ -112,18 +112,18 @@ void weigh_fingerprints(Explanation& explanation) {
   };
   if (operations.values.size() > 1) {
     explanation.seen.push_back(
-        fmt::format("The operations differ ({}): the ranks are at different places of the program.",
+        fmt::format("The operations differ ({}): the ranks are at different places in the program.",
                     fmt::join(operations.values, " and ")));
     if (operations.values.contains("BROADCAST")) {
       explanation.seen.emplace_back(
-          "A forward of the wrapper begins with a BROADCAST if the module has buffers: that rank "
-          "may be a forward ahead.");
+          "A forward of the wrapper starts with a BROADCAST if the module has buffers: that rank "
+          "may be one forward ahead.");
       lead("DDP505");
     }
   } else if (shapes.values.size() > 1) {
     explanation.seen.push_back(
-        fmt::format("The same operation with different shapes ({}): in a backward pass, buckets of "
-                    "different parameters.",
+        fmt::format("The same operation has different shapes ({}): in a backward pass, these are "
+                    "buckets of different parameters.",
                     fmt::join(shapes.values, " and ")));
     lead("DDP202");
   }
@@ -144,7 +144,7 @@ void weigh_timeouts(Explanation& explanation) {
   const auto sizes = figures_of(explanation, "elements");
   if (operations.values.size() > 1 || (numbers.values.size() == 1 && sizes.values.size() > 1)) {
     explanation.seen.push_back(fmt::format(
-        "Ranks wait in different collectives ({}): their calls are out of step (DDP502).",
+        "Ranks wait in different collectives ({}): they issued different calls (DDP502).",
         fmt::join(operations.values.size() > 1 ? operations.values : sizes.values, " and ")));
     explanation.rules.erase(
         std::remove(explanation.rules.begin(), explanation.rules.end(), "DDP502"),
@@ -153,7 +153,7 @@ void weigh_timeouts(Explanation& explanation) {
   }
   auto late = behind(explanation, "last enqueued");
   if (late.empty()) late = behind(explanation, "number");
-  // Ranks between others that timed out, of which nothing is heard.
+  // Ranks that reported nothing, with numbers below those that timed out.
   const auto waited = explanation.ranks();
   constexpr int kManyRanks = 100'000;
   if (late.empty() && waited.size() > 1 && waited.back() < kManyRanks) {
@@ -161,7 +161,7 @@ void weigh_timeouts(Explanation& explanation) {
       if (!is_in(waited, rank)) late.push_back(rank);
     }
     if (!late.empty())
-      explanation.seen.push_back(fmt::format("{} waited; of {} there is no such message.",
+      explanation.seen.push_back(fmt::format("{} waited; there is no such message from {}.",
                                              "R" + ranks_of(waited).substr(1), ranks_of(late)));
   } else if (!late.empty()) {
     explanation.seen.push_back(

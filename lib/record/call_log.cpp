@@ -54,7 +54,7 @@ void put(std::array<char, n>& to, const std::string& text) {
   std::fill(to.begin() + static_cast<std::ptrdiff_t>(length), to.end(), '\0');
 }
 
-// A path is told apart by its end.
+// Paths are truncated at the start, since their ends differ.
 template <std::size_t n>
 void put_end(std::array<char, n>& to, const std::string& text) {
   put(to, text.size() < n ? text : text.substr(text.size() - (n - 1)));
@@ -115,7 +115,7 @@ const LoggedCall* waits_in(const std::vector<LoggedCall>& calls) {
   if (calls.empty()) return nullptr;
   const LoggedCall& last = calls.back();
   if (last.end_ns == 0 && (last.position > 0 || !last.op.starts_with("ddp.forward"))) return &last;
-  // An asynchronous one, with others issued after it. A wrapper's may never end: one that raised.
+  // An asynchronous call, with others issued after it. A wrapper's call that raised never ends.
   for (const LoggedCall& call : calls) {
     if (call.end_ns == 0 && !call.op.starts_with("ddp.")) return &call;
   }

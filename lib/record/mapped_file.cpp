@@ -33,8 +33,8 @@ class File {
 [[noreturn]] void fail(const std::filesystem::path& file, int code) {
   const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG;
   throw Error("cannot create " + file.string() + ": " + std::generic_category().message(code) +
-              (full ? ": free space there, or write elsewhere with --out DIR"
-                    : ": choose a folder that can be written with --out DIR"));
+              (full ? ": free some disk space, or choose another folder with --out DIR"
+                    : ": choose a writable folder with --out DIR"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A small file that one process writes through memory, without system calls, and that others read.
-// What is in it survives the writer, however it dies.
+// A small memory-mapped file that one process writes without system calls and others read. Its
+// content survives the writer, however that ends.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ void store(T& word, T value) noexcept {
   std::atomic_ref<T>(word).store(value, std::memory_order_relaxed);
 }
 
-// Whoever sees this word sees what was stored before it.
+// A reader that sees this word also sees everything stored before it.
 template <class T>
 void store_last(T& word, T value) noexcept {
   std::atomic_ref<T>(word).store(value, std::memory_order_release);

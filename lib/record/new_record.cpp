@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
   throw Error("cannot write " + file.string() + ": " + reason + ": " + action);
 }
 
-constexpr const char* kFreeSpace = "free space there, or write elsewhere with --out DIR";
-constexpr const char* kElsewhere = "choose a folder that can be written with --out DIR";
+constexpr const char* kFreeSpace = "free some disk space, or choose another folder with --out DIR";
+constexpr const char* kElsewhere = "choose a writable folder with --out DIR";
 
 }  // namespace
 
@@ -34,11 +34,11 @@ void refuse_to_write(const fs::path& file, const SqliteError& error) {
     fail(file, reason, kElsewhere);
   }
   if (code == SQLITE_CONSTRAINT) {
-    fail(file, reason + ", the record has this entry already",
+    fail(file, reason + ", the record already has this entry",
          "write each step, tensor and observation once");
   }
   if (code == SQLITE_TOOBIG) fail(file, reason, "keep fewer values with a smaller value budget");
-  fail(file, reason, "is another program changing this file? Write elsewhere with --out DIR");
+  fail(file, reason, "is another program changing this file? Choose another folder with --out DIR");
 }
 
 namespace {
@@ -51,12 +51,12 @@ void create_folder(const fs::path& folder) {
   if (code == EEXIST && fs::is_directory(folder)) return;  // another rank was faster
   throw Error(
       "cannot create the folder " + folder.string() + ": " +
-      (code == EEXIST ? "there is a file of this name" : std::generic_category().message(code)) +
+      (code == EEXIST ? "a file with this name exists" : std::generic_category().message(code)) +
       ": " + (code == ENOSPC || code == EDQUOT ? kFreeSpace : kElsewhere));
 }
 
 [[noreturn]] void refuse_existing(const fs::path& file) {
-  fail(file, "it exists already", "remove it, or write to a new folder with --out DIR");
+  fail(file, "it already exists", "remove it, or write to a new folder with --out DIR");
 }
 
 // Names `from` as `to`, which must not exist.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes a record. It comes into being whole: schema and header are written under another name, and
-// link() gives the file its own. So a reader never meets a record without its header, and of two
-// writers of one rank exactly one succeeds.
+// Creates a record atomically: schema and header are written under a temporary name, then link()
+// gives the file its final name. So a reader never sees a record without its header, and of two
+// writers for one rank exactly one succeeds.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 
 namespace ddp_doctor {
 
-// Creates `folder` (mode 0700) where needed and `file` in it, open for writing. Throws Error when
-// the folder cannot be written, the disk is full, or the file exists already.
+// Creates `folder` (mode 0700) if needed and `file` in it, open for writing. Throws Error if the
+// folder is not writable, the disk is full, or the file already exists.
 Connection create_record(const std::filesystem::path& folder, const std::filesystem::path& file,
                          const RecordHeader& header);
 
-// What an SQLite error means to whoever writes a record. Throws Error.
+// Throws an Error that explains an SQLite error while writing a record.
 [[noreturn]] void refuse_to_write(const std::filesystem::path& file, const SqliteError& error);
 
 }  // namespace ddp_doctor

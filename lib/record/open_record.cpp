@@ -21,9 +21,9 @@ constexpr std::string_view kSqliteMagic("SQLite format 3\0", 16);
 }
 
 [[noreturn]] void refuse_damaged(const fs::path& file, const std::string& reason) {
-  refuse(file, "the record is damaged or cut short (" + reason +
-                   "): copy it again from where it was written, together with any -wal file "
-                   "beside it, or repeat the run");
+  refuse(file,
+         "the record is damaged or truncated (" + reason +
+             "): copy it again, together with its -wal file if there is one, or repeat the run");
 }
 
 std::uintmax_t size_or_zero(const fs::path& file) {
@@ -45,8 +45,8 @@ std::uint32_t big_endian(const std::string& bytes, std::size_t at, std::size_t c
   return value;
 }
 
-// What can be told without SQLite, whose own messages would not say what to do. In particular
-// SQLite reads the missing part of the last page as zeros.
+// Checks that need no SQLite, whose messages would not tell the user what to do. Also, SQLite reads
+// the missing part of the last page as zeros.
 void check_file(const fs::path& file) {
   const fs::file_status status = fs::status(file);
   if (!fs::exists(status)) refuse(file, "there is no such file: give the folder of a recorded run");
@@ -54,8 +54,8 @@ void check_file(const fs::path& file) {
     refuse(file, "it is a folder: give a rank-*.sqlite file inside it");
   }
   if (!fs::is_regular_file(status))
-    refuse(file, "it is no regular file: give a rank-*.sqlite file");
-  // In this order: a writer that is at work only ever makes the file longer than its header says.
+    refuse(file, "it is not a regular file: give a rank-*.sqlite file");
+  // In this order: a running writer only makes the file longer than its header states.
   const bool log = needs_recovery(file);
   std::string start(100, '\0');
   std::ifstream in(file, std::ios::binary);
@@ -71,7 +71,7 @@ void check_file(const fs::path& file) {
   if (got < start.size()) refuse_damaged(file, std::to_string(size) + " bytes");
   std::uintmax_t page = big_endian(start, 16, 2);
   if (page == 1) page = 65536;
-  // With a log, the file may lack whole pages that the log has.
+  // With a log, pages may be in the log but not yet in the file.
   const std::uintmax_t expected = log ? page : page * big_endian(start, 28, 4);
   if (page == 0 || size < expected || size % page != 0) {
     refuse_damaged(file, std::to_string(size) + " bytes, at least " + std::to_string(expected) +
@@ -86,12 +86,12 @@ std::int64_t pragma(const Connection& connection, const char* sql) {
   return statement.integer(0);
 }
 
-// Refuses what is SQLite and yet no record that this build can read.
+// Refuses SQLite files that are not records, or that this build cannot read.
 void check_record(const fs::path& file, const Connection& connection) {
   if (pragma(connection, "PRAGMA application_id") != kApplicationId) {
-    refuse(file,
-           "it is an SQLite file of another program: give a rank-*.sqlite file that "
-           "ddp-doctor wrote");
+    refuse(
+        file,
+        "another program wrote this SQLite file: give a rank-*.sqlite file that ddp-doctor wrote");
   }
   const std::int64_t version = pragma(connection, "PRAGMA user_version");
   if (version > kSchemaVersion) {
@@ -114,7 +114,7 @@ void check_record(const fs::path& file, const Connection& connection) {
   }
 }
 
-// The first statement is what makes SQLite look at the file, its locks and its log.
+// SQLite reads the file, its locks and its log only at the first statement.
 Connection open_with(const fs::path& file, int flags, bool immutable) {
   Connection connection(file, flags, immutable);
   sqlite3_busy_timeout(connection.get(), 5000);
@@ -147,10 +147,10 @@ void refuse_record(const fs::path& file, const SqliteError& error) {
     case SQLITE_IOERR:
       refuse(file, std::string(error.what()) +
                        ": check its permissions; if its writer was killed and the folder is "
-                       "read-only, copy the folder to where it can be written");
+                       "read-only, copy the folder to a writable place");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      refuse(file, std::string(error.what()) + ": another program locks it, try again after that");
+      refuse(file, std::string(error.what()) + ": another program has locked it, try again later");
     case SQLITE_NOMEM:
       refuse(file, std::string(error.what()) + ": free some memory and try again");
     default:

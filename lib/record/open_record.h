@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens a record for reading, or says in the user's words why that cannot be.
+// Opens a record for reading, or explains to the user why that fails.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace ddp_doctor {
 // record, or of a schema version that this build does not read.
 Connection open_record(const std::filesystem::path& file);
 
-// What an SQLite error on an opened record means. Throws RecordError.
+// Throws a RecordError that explains an SQLite error on an open record.
 [[noreturn]] void refuse_record(const std::filesystem::path& file, const SqliteError& error);
 
 }  // namespace ddp_doctor

@@ -59,8 +59,8 @@ void sort_by_tensor(std::vector<const T*>& seen) {
       seen.begin(), seen.end(), [](const T* a, const T* b) { return id_of(a) == id_of(b); });
   if (twice == seen.end()) return;
   throw Error("tensor " + std::to_string(id_of(*twice)) +
-              " was seen twice at one stage of a step, the record has this entry already: write "
-              "each step, tensor and observation once");
+              " was recorded twice at one stage of a step, the record already has this entry: "
+              "write each step, tensor and observation once");
 }
 
 // Digests of all, then norms, then maxima, then counts of what is not finite if there is any.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was seen of many tensors at one stage of one step, as one row of the record: a healthy step
-// writes and compares a handful of them, not one row per tensor. docs/record.md gives the layout.
+// The data of many tensors at one stage of one step, as one row of the record: a healthy step
+// writes and compares a few rows, not one per tensor. docs/record.md describes the layout.
 #pragma once
 
 #include <cstdint>

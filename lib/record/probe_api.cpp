@@ -17,7 +17,7 @@ namespace {
 
 thread_local std::string last_error;
 
-// Runs `work`; nothing that it throws leaves this file.
+// Runs `work`; no exception leaves this file.
 template <class Work>
 int guarded(const Work& work) noexcept {
   try {
@@ -219,7 +219,7 @@ int ddpd_write(ddpd_record* record, const char* kind, const char* text) {
             {f.at("moment"), f.at("key"), f.at("value"), f.at("is_integer"), f.at("wrapper")});
       record->write_ddp_fields(fields);
     } else {
-      throw Error("there is nothing of kind '" + what + "' to write");
+      throw Error("unknown kind '" + what + "'");
     }
   });
 }

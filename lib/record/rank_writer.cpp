@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kAnyKeep = take::kKeep | take::kKeepLast | take::kKeepWanted;
 constexpr int kLoss = -1;  // among tensors
-// Steps that wait for a GPU. A program that runs further ahead of it is waited for by PyTorch, too.
+// Steps that may wait for a GPU. PyTorch also limits how far a program runs ahead of the GPU.
 constexpr std::size_t kMaxUnwritten = 16;
 
 }  // namespace
@@ -81,7 +81,7 @@ void RankWriter::observe_loss_on_device(int device, void* stream, const void* da
   pending_.asked.push_back({std::move(batch), Stage::kGradient, 0, {kLoss}});
 }
 
-// What the reducer left of this gradient, if the program does not seem to have changed it since.
+// The reduced gradient, if the program does not seem to have changed it since.
 std::optional<TensorDigest> RankWriter::reduced(int tensor, const SampledValues& values) const {
   const std::lock_guard lock(mutex_);
   constexpr auto kReduced = static_cast<std::size_t>(Stage::kReducedGradient);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank's record while its program runs: the record itself, the progress map and the call log,
-// and what was observed since the last step was written. What every probe that lives in the
-// program's own process writes through.
+// One rank's record while its program runs: the record, the progress map, the call log, and the
+// observations since the last step was written. Every probe inside the program's process writes
+// through it.
 //
 // May be called from any thread. Throws Error where something cannot be stored.
 #pragma once
@@ -41,7 +41,7 @@ class RankWriter {
   // that the record may keep.
   RankWriter(const std::filesystem::path& folder, const RecordHeader& header, std::int64_t budget);
 
-  // Describes tensors, or describes them anew.
+  // Describes new or changed tensors.
   void describe(const std::vector<TensorInfo>& tensors);
   // As described; throws std::out_of_range if it never was.
   struct Extent {
@@ -50,28 +50,28 @@ class RankWriter {
   };
   Extent extent_of(int tensor) const;
 
-  // Looks at a tensor at a stage of the step under way; one seen before is seen anew.
+  // Examines a tensor at a stage of the current step; a repeated call replaces the earlier result.
   void observe(Stage stage, int what, int tensor, const TensorView& view);
   // The same for tensors of GPU number `device`, on one of the program's streams; their step is
-  // written when the GPU has come so far. They must not change before it has, as for a kernel of
-  // the program's own.
+  // written when the GPU has reached that point. They must not change before that, as for any
+  // kernel of the program.
   struct OnDevice {
     int tensor;
     const void* data;
   };
   void observe_on_device(Stage stage, int what, int device, void* stream,
                          std::span<const OnDevice> tensors);
-  // A loss of the step under way, one element; the row gets the mean of all of them, unless it
-  // comes with a loss of its own.
+  // A loss of the current step, one element; the row gets the mean of all of them, unless it
+  // already has a loss.
   void observe_loss_on_device(int device, void* stream, const void* data, DType dtype);
-  // What became of the parameters in the step under way.
+  // How the parameters were used in the current step.
   void set_usages(std::vector<Usage> usages);
-  // `what` without the wish to keep values, if there is no room for all of `bytes`: half of what a
-  // step needs would tell nothing.
+  // `what` without keeping values, if there is no room for all of `bytes`: half of a step's values
+  // are useless.
   int affordable(int what, std::int64_t bytes) const;
   // Forgets what was observed since the last step was written.
   void forget();
-  // Puts it aside, and what was put aside before in its place: to write another step in between.
+  // Swaps it with what was set aside before: to write another step in between.
   void swap();
   // Writes the step, with everything observed since the last one; later, if a GPU has not come so
   // far. Rows come in the order of these calls.
@@ -86,13 +86,13 @@ class RankWriter {
   // for call_ends().
   std::int64_t call_begins(LoggedCall call, bool paired);
   void call_ends(std::int64_t number);
-  // An asynchronous one, which ended when it was issued: it is waited for now.
+  // An asynchronous call, which ended when it was issued, is waited for now.
   void call_resumes(std::int64_t number);
 
   void enter(Phase phase, std::int64_t step) noexcept { progress_.enter(phase, step); }
   // The step of which the watcher would like to have values; 0: none.
   std::int64_t wanted_step() const noexcept { return progress_.wanted_step(); }
-  // False in a process forked from the writer's: its locks and its log are not ours.
+  // False in a process forked from the writer's, which must not use its locks and log.
   bool is_own() const noexcept { return owner_ == ::getpid(); }
   // Closes the record in a state that needs no recovery.
   void close();

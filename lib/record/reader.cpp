@@ -73,11 +73,11 @@ std::vector<TensorInfo> read_tensors(const Connection& connection) {
 
 std::vector<StepRecord> read_steps(const Connection& connection) {
   std::vector<StepRecord> steps;
-  Statement row(connection,
-                "SELECT step, loss, started_ns, duration_ns, probe_ns, backwards, "
-                "unsynchronized_backwards, forwards_through_wrapper, forwards_around_wrapper, "
-                "collectives, collective_bytes, optimizer, examined, skipped, scale, trace "
-                "FROM step ORDER BY step");
+  Statement row(
+      connection,
+      "SELECT step, loss, started_ns, duration_ns, probe_ns, backwards, unsynchronized_backwards, "
+      "forwards_through_wrapper, forwards_around_wrapper, collectives, collective_bytes, "
+      "optimizer, examined, skipped, scale, trace FROM step ORDER BY step");
   row.bind_all();
   while (row.next()) {
     StepRecord s;
@@ -162,11 +162,11 @@ class RowsByStep {
 };
 
 void read_calls(const Connection& connection, std::vector<StepRecord>& steps) {
-  RowsByStep rows(connection,
-                  "SELECT step, position, op, reduce, dtype, numel, process_group, moment, "
-                  "target, file, line, count FROM collective WHERE step BETWEEN ? AND ? "
-                  "ORDER BY step, position",
-                  kFirst, kLast);
+  RowsByStep rows(
+      connection,
+      "SELECT step, position, op, reduce, dtype, numel, process_group, moment, target, file, line, "
+      "count FROM collective WHERE step BETWEEN ? AND ? ORDER BY step, position",
+      kFirst, kLast);
   for (auto& step : steps) {
     rows.each(step.step, [&](const Statement& row) { step.calls.push_back(collective_of(row)); });
   }
@@ -253,8 +253,8 @@ PackedRow packed_row_of(const Connection& connection, const Statement& row, int 
 
 void read_roots(const Connection& connection, std::vector<StepRecord>& steps) {
   RowsByStep rows(connection,
-                  "SELECT step, what, stage, root FROM seen WHERE step BETWEEN ? AND ? "
-                  "ORDER BY step, what, stage",
+                  "SELECT step, what, stage, root FROM seen WHERE step BETWEEN ? AND ? ORDER BY "
+                  "step, what, stage",
                   kFirst, kLast);
   for (auto& step : steps) {
     rows.each(step.step, [&](const Statement& row) {
@@ -292,7 +292,7 @@ struct RecordReader::Database {
   Lists lists;
   std::optional<Statement> seen;  // prepared once: to prepare it takes longer than to run it
 
-  // Runs `work`, and says of an SQLite error what it means for a record.
+  // Runs `work`, and explains SQLite errors.
   template <class Work>
   auto guarded(const Work& work) -> decltype(work()) {
     try {
@@ -323,8 +323,8 @@ RankRecord RecordReader::read() const {
     RankRecord record = read_outline_of(connection, database_->file);
     RowsByStep rows(
         connection,
-        "SELECT step, what, stage, list, root, bytes FROM seen JOIN content "
-        "ON content.id = seen.content WHERE step BETWEEN ? AND ? ORDER BY step, what, stage",
+        "SELECT step, what, stage, list, root, bytes FROM seen JOIN content ON content.id = "
+        "seen.content WHERE step BETWEEN ? AND ? ORDER BY step, what, stage",
         kFirst, kLast);
     for (auto& step : record.steps) {
       rows.each(step.step, [&](const Statement& row) {
@@ -346,12 +346,12 @@ std::vector<std::optional<PackedRow>> RecordReader::seen(
     Slot slot, const std::vector<std::int64_t>& steps) const {
   return database_->guarded([&] {
     auto& connection = database_->connection;
-    Transaction snapshot(connection, "DEFERRED");  // or each step would lock the file anew
+    Transaction snapshot(connection, "DEFERRED");  // or each step would lock the file again
     if (!database_->seen) {
       database_->seen.emplace(
           connection,
-          "SELECT what, stage, list, root, bytes FROM seen JOIN content ON "
-          "content.id = seen.content WHERE step = ? AND what = ? AND stage = ?");
+          "SELECT what, stage, list, root, bytes FROM seen JOIN content ON content.id = "
+          "seen.content WHERE step = ? AND what = ? AND stage = ?");
     }
     Statement& row = *database_->seen;
     std::vector<std::optional<PackedRow>> rows(steps.size());
@@ -378,9 +378,9 @@ std::map<std::int64_t, Root> RecordReader::roots(Slot slot, std::int64_t first,
                                                  std::int64_t last) const {
   return database_->guarded([&] {
     std::map<std::int64_t, Root> roots;
-    Statement row(database_->connection,
-                  "SELECT step, root FROM seen WHERE what = ? AND stage = ? AND step BETWEEN ? "
-                  "AND ?");
+    Statement row(
+        database_->connection,
+        "SELECT step, root FROM seen WHERE what = ? AND stage = ? AND step BETWEEN ? AND ?");
     row.bind_all(static_cast<int>(slot.what), static_cast<int>(slot.stage), first, last);
     while (row.next()) roots[row.integer(0)] = root_of(row.blob(1));
     return roots;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads one rank's record, while it is being written or long after.
+// Reads one rank's record, while it is being written or afterwards.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace ddp_doctor {
 struct RankRecord {
   RecordHeader header;
   std::vector<TensorInfo> tensors;
-  std::vector<StepRecord> steps;  // ascending, the values left out
+  std::vector<StepRecord> steps;  // ascending, without the values
   std::vector<DdpField> ddp_fields;
   std::vector<Event> events;
   std::vector<Site> sites;
@@ -29,7 +29,7 @@ struct RankRecord {
       calls;  // the last ones; Timeline::load adds them, they are not in the record
 };
 
-// A record that cannot be read: no rule can do without.
+// A record that cannot be read; no rule can work without it.
 class RecordError : public Error {
   using Error::Error;
 };
@@ -42,13 +42,13 @@ class RecordReader {
   ~RecordReader();
   RecordReader(RecordReader&&) noexcept;
 
-  // Its writer closed it: nothing in it changes any more, and it takes one file to keep it open.
-  // Beside the record of a writer that is at work or was killed lies a log.
+  // Its writer closed it: it no longer changes, and only one file must be kept open. If the writer
+  // is running or was killed, there is also a log file.
   bool closed() const;
   RankRecord read() const;
-  // Of observations, samples and usages only the roots.
+  // Observations, samples and usages have only their roots.
   RankRecord read_outline() const;
-  // What was seen in each of `steps`, nothing where nothing was; holds no page of the file
+  // The tensor data of each of `steps`, empty if there is none; holds no page of the file
   // afterwards.
   std::vector<std::optional<PackedRow>> seen(Slot slot,
                                              const std::vector<std::int64_t>& steps) const;
@@ -57,8 +57,8 @@ class RecordReader {
   // Of all steps in between, by step.
   std::map<std::int64_t, Root> roots(Slot slot, std::int64_t first, std::int64_t last) const;
 
-  // The last step whose tensors were looked at, and the digests of its weights by name: enough to
-  // see whether replicas differ while they still train.
+  // The last examined step, and the digests of its weights by name: enough to see whether replicas
+  // differ during training.
   struct Weights {
     std::int64_t step = 0;
     std::map<std::string, std::array<std::uint8_t, 16>> bits;

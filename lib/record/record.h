@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a probe writes about one rank, as plain values. The SQLite schema (schema.h) stores exactly
-// these; docs/record.md documents it for readers that are not ours.
+// The data that a probe writes about one rank, as plain values. The SQLite schema (schema.h) stores
+// exactly these; docs/record.md documents it for other readers.
 //
 // Steps count optimizer steps from 1. Step 0 is the state before the first one (weights only).
 #pragma once
@@ -24,7 +24,7 @@ struct RecordHeader {
   int rank = 0;
   int world_size = 1;
   std::string probe;    // "script", "python", "cpp"
-  std::string program;  // as the user named it
+  std::string program;  // as given by the user
   std::map<std::string, std::string> details;
 };
 
@@ -36,16 +36,16 @@ struct TensorInfo {
   std::string dtype;
   std::vector<std::int64_t> sizes;
   std::int64_t numel = 0;
-  bool trainable = true;         // requires_grad when the examination began
+  bool trainable = true;         // requires_grad at the start of the examination
   std::optional<int> ddp_index;  // index in the reducer's list, the one that PyTorch's errors print
   std::string module;            // name of the owning module ("" is the root)
   std::optional<int> wrapper;    // number of the wrapper that holds its module; none: not wrapped
 };
 
-// Where in a step a tensor was looked at.
+// The point in a step at which a tensor was examined.
 enum class Stage : int {
   kLocalGradient = 0,       // after backward, before it was synchronized
-  kGradient = 1,            // what optimizer.step() got
+  kGradient = 1,            // the input of optimizer.step()
   kWeight = 2,              // after optimizer.step()
   kBuffer = 3,              // after optimizer.step()
   kReducedGradient = 4,     // after the last synchronizing backward
@@ -62,7 +62,7 @@ struct Observation {
   TensorDigest digest;
 };
 
-// The raw elements behind an observation, row-major, kept where the record's value budget allows.
+// The raw elements of an observation, row-major, kept if the record's value budget allows.
 struct KeptValues {
   int tensor = 0;
   Stage stage = Stage::kWeight;
@@ -70,14 +70,14 @@ struct KeptValues {
 };
 
 // The values at a few fixed positions of a tensor (sample_positions), as doubles: linear relations
-// between ranks, such as a sum in place of a mean, can be tested on them without moving tensors.
+// between ranks, such as a sum instead of a mean, can be tested on them without sending tensors.
 struct Sample {
   int tensor = 0;
   Stage stage = Stage::kGradient;
   SampledValues values;
 };
 
-// What is stored together of a step: its digests or samples at one stage, or its usages, which
+// Data of a step that is stored together: its digests or samples at one stage, or its usages, which
 // belong to the whole step and have Stage{0}.
 enum class Seen : int { kDigests = 0, kSamples = 1, kUsages = 2 };
 struct Slot {
@@ -109,7 +109,7 @@ struct Usage {
   bool assigned = false;     // it has a gradient that no backward produced
 };
 
-// A collective issued by hand; equal ones in a row are one entry.
+// A hand-written collective; consecutive identical calls are one entry.
 struct Collective {
   std::string op;      // "all_reduce"
   std::string reduce;  // "sum", "avg", "" where it has none
@@ -125,7 +125,7 @@ struct Collective {
 
 struct StepRecord {
   std::int64_t step = 0;
-  std::optional<std::int64_t> recorded_step;  // where it is counted otherwise than in its record
+  std::optional<std::int64_t> recorded_step;  // if it differs from the number in its record
   std::optional<double> loss;                 // mean over the step's micro-batches
   std::int64_t started_ns = 0;                // CLOCK_REALTIME
   std::int64_t duration_ns =
@@ -138,8 +138,8 @@ struct StepRecord {
   int collectives = 0;              // issued by hand, not by a reducer
   std::int64_t collective_bytes = 0;
   int optimizer = 0;            // number of the optimizer that stepped
-  bool examined = true;         // tensors were looked at; otherwise only the counts are known
-  bool skipped = false;         // a gradient scaler left the update out
+  bool examined = true;         // tensors were examined; otherwise only the counts are known
+  bool skipped = false;         // a gradient scaler skipped the update
   std::optional<double> scale;  // the gradient scaler's, at this step
   std::string trace;            // what happened, in order: docs/record.md
   std::vector<Collective> calls;
@@ -159,7 +159,7 @@ struct DdpField {
   int wrapper = 0;  // whose
 };
 
-// A place in the program that a finding may point at, where it was first reached.
+// A line of the program that a finding may point to, where something first happened.
 struct Site {
   std::string what;  // "wrap", "forward", "forward-around", "backward", "step", ...
   std::int64_t step = 0;
@@ -168,16 +168,16 @@ struct Site {
   std::vector<std::string> via;  // "file:line" of the libraries in between, outermost first
 };
 
-// Anything else that a rule may ask, noted when it becomes true: docs/record.md lists them.
+// Any other fact that a rule may need, noted when it becomes true: docs/record.md lists them.
 struct Fact {
-  std::int64_t step = 0;  // the step under way
+  std::int64_t step = 0;  // the current step
   std::string subject;    // "wrapper 0", "optimizer 1", "sampler 0", ...
   std::string key;
   std::string value;  // JSON
 };
 
 struct Event {
-  std::int64_t step = 0;     // the step under way
+  std::int64_t step = 0;     // the current step
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
   // "error": the program raised; "warning": something was not examined; "end": it finished
   std::string kind;

@@ -45,7 +45,7 @@ RankExit exit_from(const ordered_json& json) {
           json.at("step"), json.at("phase"),           json.at("last_words")};
 }
 
-// Never half, for whoever reads it meanwhile.
+// Atomically, since others may read it at the same time.
 void write_at_once(const fs::path& file, const ordered_json& json) {
   const fs::path fresh = file.string() + ".new";
   {
@@ -54,7 +54,7 @@ void write_at_once(const fs::path& file, const ordered_json& json) {
     out.flush();
     if (!out)
       throw Error(
-          fmt::format("{}: cannot be written (is the disk full?); free space there, or choose "
+          fmt::format("{}: cannot be written (is the disk full?); free some disk space, or choose "
                       "another folder with --out",
                       fresh.string()));
   }
@@ -131,7 +131,7 @@ fs::path first_record(const fs::path& folder) {
   return first;
 }
 
-// Records that no launcher stands behind: those of a test that examines its own ranks.
+// Records without a launcher: those of a test that examines its own ranks.
 RunInfo run_of(const fs::path& record) {
   const RecordHeader header = RecordReader(record).header();
   RunInfo run;
@@ -140,14 +140,13 @@ RunInfo run_of(const fs::path& record) {
   return run;
 }
 
-// How many ranks there are where a launcher alone knew it, and ddp-doctor ended before the
-// launcher.
+// The number of ranks if only a launcher knew it, and ddp-doctor ended before the launcher.
 std::optional<int> recorded_world_size(const fs::path& folder) {
   const fs::path record = first_record(folder);
   if (record.empty()) return {};
   try {
     return RecordReader(record).header().world_size;
-  } catch (const Error&) {  // Timeline::load will say what is wrong with it
+  } catch (const Error&) {  // Timeline::load will report the error
     return {};
   }
 }
@@ -228,7 +227,7 @@ std::vector<fs::path> run_folders(const fs::path& examination) {
     throw Error(fmt::format("{}: {}; give a folder that `ddp-doctor run --out` wrote",
                             examination.string(), failure.message()));
   if (found.empty())
-    throw Error(fmt::format("{}: no run in it; give a folder that `ddp-doctor run --out` wrote",
+    throw Error(fmt::format("{}: contains no run; give a folder that `ddp-doctor run --out` wrote",
                             examination.string()));
   std::sort(found.begin(), found.end());
   std::vector<fs::path> folders;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// run.json: what the launcher knows about a run, kept beside the ranks' records.
+// run.json: what the launcher knows about a run, stored next to the ranks' records.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ struct RankExit {
   enum class Kind { kUnknown, kExited, kSignaled, kTimedOut, kStopped } kind = Kind::kUnknown;
   int code = 0;              // exit status or signal number
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
-  // Where its progress map says that it was; step 0 if it did not get to the first one.
+  // From its progress map; step 0 if it did not reach the first step.
   std::int64_t step = 0;
   std::string phase;
   std::string last_words;  // the end of what it wrote to stderr
 };
 
-// By itself: not stopped or timed out by ddp-doctor.
+// It ended by itself: ddp-doctor did not stop it.
 bool fell(const RankExit& exit);
 
 // What the runs of an examination are for.
 enum class Purpose {
-  kRun,      // the first is judged, the others stand beside it
-  kCompare,  // each is judged, and their difference is asked for
-  kFix,      // the first is judged, the others try its prescriptions
+  kRun,      // the first is diagnosed, the others are for comparison
+  kCompare,  // each is diagnosed, and they are compared
+  kFix,      // the first is diagnosed, the others try its prescriptions
 };
 
 // One run: what was started, by what strategy, and how its processes ended.
@@ -44,22 +44,23 @@ struct RunInfo {
   std::int64_t steps_wanted = 0;  // 0: not known
   std::map<std::string, std::string> settings;
   std::vector<RankExit> exits;
-  std::vector<std::string> notes;  // what was out of the ordinary, or was not examined
-  std::string failure;             // why nothing could be examined; empty: it could
+  std::vector<std::string> notes;  // what was unusual, or was not examined
+  std::string failure;             // why nothing could be examined; empty if it could
 };
 
 const char* name_of(RankExit::Kind kind);
 const char* name_of(Purpose purpose);
 
-// Writes folder/run.json at once (never half). Throws Error if it cannot be written.
+// Writes folder/run.json atomically. Throws Error if it cannot be written.
 void save_run_info(const std::filesystem::path& folder, const RunInfo& run);
-// Without the file, what the records tell. Throws Error where there are none, or it is not ours.
+// Without the file, reads the records instead. Throws Error if there are none, or if ddp-doctor did
+// not write the file.
 RunInfo load_run_info(const std::filesystem::path& folder);
 
-// Where every rank has a launcher of its own, each leaves the end of its rank in
-// folder/rank-NNNNN.exit, at once (never half). Throws Error if it cannot be written.
+// If every rank has its own launcher, each writes its rank's exit to folder/rank-NNNNN.exit,
+// atomically. Throws Error if it cannot be written.
 void save_rank_exit(const std::filesystem::path& folder, const RankExit& exit);
-// All that are there, by rank.
+// All of these files, by rank.
 std::vector<RankExit> load_rank_exits(const std::filesystem::path& folder);
 
 // The run folders of an examination (or the folder itself, if it is one), ordered by index.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kNan = "nan";
 
-// SQLite's message, and the system's where it was the system that refused.
+// SQLite's message, with the system's message if a system call failed.
 SqliteError error_of(sqlite3* connection, int code) {
   std::string message = sqlite3_errmsg(connection);
   const int primary = code & 0xff;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SQLite with C++ lifetimes: a connection and a prepared statement. Both throw SqliteError, whose
-// code lets the reader and the writer say in their own words what it means for a record.
+// code lets the reader and the writer explain the error.
 //
 // Doubles keep their value through a round trip, NaN included (schema.cpp says how). Texts may
 // contain NUL. Neither class may be used by two threads at a time.
@@ -34,7 +34,7 @@ class SqliteError : public Error {
 class Connection {
  public:
   // `flags` are those of sqlite3_open_v2. `immutable` tells SQLite that nothing changes the file,
-  // so that it needs no lock and no file beside it.
+  // so that it needs no lock and no extra file.
   Connection(const std::filesystem::path& file, int flags, bool immutable = false);
   ~Connection();
   Connection(Connection&& other) noexcept;
@@ -64,7 +64,7 @@ class Statement {
     finish();
   }
 
-  // Starts a query anew; next() then steps through its rows.
+  // Restarts the query; next() then steps through its rows.
   template <class... Values>
   void bind_all(const Values&... values) {
     sqlite3_reset(handle_);
@@ -72,10 +72,10 @@ class Statement {
     (bind(++index, values), ...);
   }
   bool next();
-  // Ends it before its last row.
+  // Ends the query before its last row.
   void reset() { sqlite3_reset(handle_); }
 
-  // Columns of the present row, counted from 0. Each throws if the column holds another type.
+  // Columns of the current row, counted from 0. Each throws if the column holds another type.
   std::int64_t integer(int column) const;
   int small(int column) const;  // an int's range
   bool flag(int column) const { return integer(column) != 0; }

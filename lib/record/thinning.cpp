@@ -14,7 +14,7 @@ void Thinning::add(std::int64_t step, std::int64_t bytes, bool unusual) {
   steps_.push_back({ordinal, step, bytes, kept});
 }
 
-// By what ranks know alike, so that they keep the same steps.
+// Decided by data that is equal on all ranks, so that they keep the same steps.
 bool Thinning::may_go(const Examined& examined) const {
   if (examined.unusual || examined.ordinal % stride_ == 0) return false;
   // The last one before they differ is as much a part of the finding as those after it.
@@ -31,7 +31,7 @@ std::optional<std::int64_t> Thinning::next(const Watched& watched) {
   }
   while (bytes_ > most_bytes_ && steps_.size() > kLatest) {
     if (cursor_ + kLatest >= steps_.size()) {
-      if (stride_ >= count_) return {};  // what is left may not go
+      if (stride_ >= count_) return {};  // the rest must stay
       cursor_ = 0;
       stride_ *= 2;
       continue;

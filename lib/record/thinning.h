@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which examined steps a record may forget, so that it does not grow without bound: of those that
-// were healthy, ever fewer the longer ago they were. A value; the record's writer does the
-// deleting.
+// Decides which examined steps a record may delete, so that it does not grow without bound: the
+// older the healthy steps, the fewer are kept. The record's writer deletes them.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +15,17 @@ namespace ddp_doctor {
 class Thinning {
  public:
   static constexpr std::int64_t kMaxBytes = std::int64_t{600} << 20;
-  static constexpr std::size_t kFirst = 32;     // examined steps that are kept in any case,
-  static constexpr std::size_t kLatest = 64;    // and at the other end;
-  static constexpr std::size_t kFinding = 64;   // from where replicas differ, too,
-  static constexpr std::size_t kUnusual = 256;  // and this many where something else was unusual
+  static constexpr std::size_t kFirst = 32;     // examined steps that are always kept: the first,
+  static constexpr std::size_t kLatest = 64;    // the last,
+  static constexpr std::size_t kFinding = 64;   // those from where replicas differ,
+  static constexpr std::size_t kUnusual = 256;  // and those where something else was unusual
 
   explicit Thinning(std::int64_t most_bytes = kMaxBytes) : most_bytes_(most_bytes) {}
 
   // An examined step that takes `bytes`, in the order of steps.
   void add(std::int64_t step, std::int64_t bytes, bool unusual);
-  // Where nobody watches, every step passes for healthy.
-  // A step to forget now, or nothing: there is room, or none may go. Ask until nothing comes.
+  // A step to delete now, or nothing if there is room or all must stay; call it until it returns
+  // nothing. Without a watcher, every step counts as healthy.
   std::optional<std::int64_t> next(const Watched& watched);
 
   std::int64_t forgotten() const { return forgotten_; }

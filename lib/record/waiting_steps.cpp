@@ -90,7 +90,7 @@ void WaitingSteps::clear() noexcept {
 
 std::vector<StepRecord> read_waiting_steps(const std::filesystem::path& file, std::int64_t last) {
   Places places, again;
-  // While the rank writes, what is read may be half of one step and half of another.
+  // While the rank writes, a reader may see parts of two steps.
   int attempts = 0;
   do {
     if (!read_bytes(file, &places, sizeof places) || !read_bytes(file, &again, sizeof again) ||

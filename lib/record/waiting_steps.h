@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps that nobody looked at, of which there may be hundreds in a second, wait for the record's
-// next transaction in a small mapped file, rank-NNNNN.steps: it survives the death of the process,
-// and readers take them from there.
+// Steps that were not examined, of which there may be hundreds per second, wait for the record's
+// next transaction in a small mapped file, rank-NNNNN.steps. It survives the process, and readers
+// read it too.
 #pragma once
 
 #include <filesystem>
@@ -20,11 +20,11 @@ class WaitingSteps {
   // Creates or truncates `file`; throws Error if that is impossible.
   explicit WaitingSteps(const std::filesystem::path& file) : map_(file, kBytes) {}
 
-  // False if this step cannot wait: something of it was looked at, or there is no more room.
+  // False if this step cannot wait: it was examined, or there is no more room.
   bool add(const StepRecord& step);
-  // In the order in which they came.
+  // In the order in which they were added.
   const std::vector<StepRecord>& steps() const { return steps_; }
-  // They are in the record now.
+  // Call it after they were written to the record.
   void clear() noexcept;
 
   static constexpr std::size_t kBytes = kMax * 512;
@@ -34,7 +34,7 @@ class WaitingSteps {
   std::vector<StepRecord> steps_;
 };
 
-// Those that follow `last` without a gap; none where there is no such file.
+// The steps that follow `last` without a gap; empty if there is no such file.
 std::vector<StepRecord> read_waiting_steps(const std::filesystem::path& file, std::int64_t last);
 
 }  // namespace ddp_doctor

@@ -97,8 +97,8 @@ struct RecordWriter::Database {
   std::optional<Statement> tensor, step, tensor_list, content, seen, collective, kept_values,
       ddp_field, event, site, fact, unexamined, unseen, no_content, forgotten;
 
-  // What the record has already, of the latest steps: a gradient that nobody changed after its
-  // reduction, or what was used of the model, is stored once.
+  // Content of the latest steps that is already stored: an unchanged gradient after its reduction,
+  // or the same usage, is stored once.
   struct Content {
     std::int64_t id = 0;
     std::int64_t examination = 0;  // the last one that had it
@@ -108,7 +108,7 @@ struct RecordWriter::Database {
   std::int64_t last_list = 0;
   std::int64_t examinations = 0;
 
-  // What has to go with a step that is forgotten: what no other step has.
+  // Content to delete with a step: that no other step refers to.
   Thinning thinning;
   std::unordered_map<std::int64_t, std::vector<std::int64_t>> contents_of;  // by step
   std::unordered_map<std::int64_t, int> users_of;                           // by content
@@ -136,9 +136,9 @@ void RecordWriter::Database::prepare() {
     fact.emplace(connection, "INSERT INTO fact (step, subject, key, value) VALUES (?, ?, ?, ?)");
     kept_values.emplace(connection, "INSERT INTO kept_values VALUES (?, ?, ?, ?)");
     ddp_field.emplace(connection,
-                      "INSERT INTO ddp_field (moment, key, value, is_integer, wrapper) "
-                      "VALUES (?, ?, ?, ?, ?) ON CONFLICT (moment, key, wrapper) DO UPDATE "
-                      "SET value = excluded.value, is_integer = excluded.is_integer");
+                      "INSERT INTO ddp_field (moment, key, value, is_integer, wrapper) VALUES (?, "
+                      "?, ?, ?, ?) ON CONFLICT (moment, key, wrapper) DO UPDATE SET value = "
+                      "excluded.value, is_integer = excluded.is_integer");
     event.emplace(connection,
                   "INSERT INTO event (step, time_ns, kind, phase, text) VALUES (?, ?, ?, ?, ?)");
     unexamined.emplace(connection, "UPDATE step SET examined = 0 WHERE step = ?");
@@ -198,7 +198,7 @@ void RecordWriter::Database::insert(const StepRecord& s, const std::vector<Packe
   }
 }
 
-// Something is not finite, or other parameters were used than in the step examined before.
+// A value is not finite, or the used parameters differ from those of the last examined step.
 bool RecordWriter::Database::is_unusual(const std::vector<PackedRow>& rows) {
   bool unusual = false;
   for (const PackedRow& row : rows) {
@@ -268,12 +268,12 @@ RecordWriter::~RecordWriter() {
 
 RecordWriter::Database& RecordWriter::open() {
   if (!database_) {
-    throw Error("the record is closed already: write to it before close()");
+    throw Error("the record is already closed: write to it before close()");
   }
   if (database_->owner != ::getpid()) {
-    throw Error(database_->file.string() + " belongs to process " +
+    throw Error(database_->file.string() + " was opened by process " +
                 std::to_string(database_->owner) + ", and this is " + std::to_string(::getpid()) +
-                ", forked from it: record in the process that trains");
+                ", a fork of it: record in the process that trains");
   }
   return *database_;
 }
@@ -349,8 +349,8 @@ void RecordWriter::close() {
   }
   try {
     // Moves the log into the file and removes it, so that the record is one file that can be copied
-    // and read from a read-only medium. While somebody reads, or with no room for it, the log
-    // stays; it is as readable.
+    // and read from a read-only medium. If a reader is active or the disk is full, the log stays;
+    // the record is still readable.
     sqlite3_busy_timeout(database->connection.get(), 0);
     database->connection.run("PRAGMA journal_mode = DELETE");
   } catch (const SqliteError&) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes one rank's record. One transaction per examined step, and the others wait for it where
-// they outlive the process (waiting_steps.h): killed at any moment, it loses at most the step under
-// way. Readers never block the writer (SQLite's WAL), so no rank waits for a watcher. One thread at
-// a time; a process forked from the writer's gets an Error.
+// Writes one rank's record. There is one transaction per examined step; other steps wait for it in
+// a file that outlives the process (waiting_steps.h). A process killed at any time loses at most
+// the current step. Readers never block the writer (SQLite's WAL), so no rank waits for a watcher.
+// One thread at a time; a process forked from the writer's gets an Error.
 #pragma once
 
 #include <filesystem>
@@ -15,9 +15,9 @@ namespace ddp_doctor {
 
 class RecordWriter {
  public:
-  // Creates `folder` (mode 0700) where needed and rank-NNNNN.sqlite in it. Throws Error when the
-  // folder cannot be written, the disk is full, or the file exists already. `most_bytes` of what is
-  // seen of tensors: beyond that, old healthy steps become steps that were not examined.
+  // Creates `folder` (mode 0700) if needed and rank-NNNNN.sqlite in it. Throws Error if the folder
+  // is not writable, the disk is full, or the file already exists. `most_bytes` of what is seen of
+  // tensors: beyond that, old healthy steps become steps that were not examined.
   RecordWriter(const std::filesystem::path& folder, const RecordHeader& header,
                std::int64_t most_bytes = Thinning::kMaxBytes);
   ~RecordWriter();

@@ -96,7 +96,7 @@ bool gradients_seen(const Timeline& timeline, const TimelineStep& step) {
   const auto ranks = all_ranks(timeline);
   return gradients_comparable(timeline, step) &&
          (timeline.trainable().empty() || std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-            return gradients_looked_at(timeline, step, rank);
+            return gradients_examined(timeline, step, rank);
           }));
 }
 

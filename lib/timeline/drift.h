@@ -14,7 +14,7 @@ namespace ddp_doctor {
 // Elements as doubles; integers and bool as their values.
 std::vector<double> to_doubles(std::span<const std::uint8_t> bytes, DType dtype);
 
-// How far replicas lie apart, one after the other.
+// The maximum difference between replicas, added one by one.
 class Spread {
  public:
   // As many elements each time.

@@ -7,7 +7,7 @@
 namespace ddp_doctor {
 namespace {
 
-// What a step's tensors were, for as long as it is held.
+// The tensors of a step, while it is held in memory.
 struct ObservedStep {
   std::int64_t number;
   std::shared_ptr<const StepDetails> details;

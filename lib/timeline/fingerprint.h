@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What two runs that are meant to be equal are compared by: the bits of every gradient and weight,
-// step by step.
+// Compares two runs that should be equal: the bits of every gradient and weight, step by step.
 #pragma once
 
 #include <array>

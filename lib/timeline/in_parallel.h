@@ -12,7 +12,7 @@ namespace ddp_doctor {
 
 inline constexpr std::size_t kMaxThreads = 8;
 
-// Calls work(i) for every i below `count`, several at once; throws what the first failure threw.
+// Calls work(i) for every i below `count`, in parallel; rethrows the first exception.
 template <class Work>
 void in_parallel(std::size_t count, const Work& work) {
   std::mutex mutex;

@@ -62,12 +62,10 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
     }
   }
   if (records.empty()) {
-    throw Error(
-        refusals.empty()
-            ? fmt::format(
-                  "{}: no rank-*.sqlite in it; give a folder that `ddp-doctor run --out` wrote",
-                  folder.string())
-            : refusals.front());
+    throw Error(refusals.empty() ? fmt::format("{}: contains no rank-*.sqlite file; give a folder "
+                                               "that `ddp-doctor run --out` wrote",
+                                               folder.string())
+                                 : refusals.front());
   }
   Timeline timeline = assemble(std::move(run), std::move(records));
   for (const int rank : timeline.ranks()) {

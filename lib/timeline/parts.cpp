@@ -66,7 +66,7 @@ std::vector<Timeline> Timeline::parts() const {
     for (auto& step : parts.back().steps) {
       const auto* known = this->step(step.number);
       step.details = known->details;  // a part numbers its tensors as the whole does
-      // It has no values of its own: what was measured on the whole holds for it too.
+      // A part has no kept values: those of the whole run apply.
       step.weight_drift = known->weight_drift;
     }
   }

@@ -41,7 +41,7 @@ Optimizers optimizers_of(const RankRecord& record) {
 
 std::string without_prefix(const std::string& name) { return name.substr(name.find(':') + 1); }
 
-// The other rank has such a tensor too, and no optimizer for it: then that is what is wrong.
+// The other rank also has such a tensor but no optimizer for it: that is a bug, not a private step.
 bool knows(const RankRecord& other, const TensorInfo& tensor) {
   return std::any_of(other.tensors.begin(), other.tensors.end(), [&](const TensorInfo& its) {
     return its.sizes == tensor.sizes && without_prefix(its.name) == without_prefix(tensor.name);
@@ -62,7 +62,7 @@ bool is_apart(const RankRecord& record, const Optimizers& all, int number,
   });
 }
 
-// Numbers of the optimizers that only this rank has; empty if that cannot be told.
+// Numbers of the optimizers that only this rank has; empty if that is unknown.
 std::set<int> private_ones(const RankRecord& record, const Optimizers& mine,
                            const RankRecord& other, const Optimizers& fewest) {
   std::set<int> left;
@@ -79,7 +79,8 @@ std::set<int> private_ones(const RankRecord& record, const Optimizers& mine,
   return apart ? left : std::set<int>{};
 }
 
-// Where there was a second model, names begin with their model's class: without it the others'.
+// With a second model, names start with the model's class; without it, the other ranks' names do
+// not.
 void take_prefix_away(std::vector<TensorInfo>& tensors) {
   const auto prefix_of = [](const TensorInfo& tensor) {
     return tensor.name.substr(0, tensor.name.find(':') + 1);
@@ -104,7 +105,7 @@ void leave_out(RankRecord& record, const Optimizers& mine, const std::set<int>& 
   std::erase_if(record.steps, [&](const StepRecord& step) {
     return step.step > 0 && numbers.contains(step.optimizer);
   });
-  // How the others count, who do not know of them.
+  // Renumbers as the other ranks count, which do not have these steps.
   const auto step_of = [&](std::int64_t step) {
     return step - (std::lower_bound(steps.begin(), steps.end(), step) - steps.begin());
   };
@@ -129,7 +130,8 @@ void leave_out(RankRecord& record, const Optimizers& mine, const std::set<int>& 
   std::erase_if(record.sites, [&](Site& site) { return !renumber(site.what, "step "); });
   for (auto& fact : record.facts) fact.step = step_of(fact.step);
   for (auto& site : record.sites) site.step = step_of(site.step);
-  // Ids stay positions: what is left out loses its name and what a rule would look for.
+  // Ids must stay positions, so removed tensors only lose their name and everything that rules
+  // check.
   std::vector<TensorInfo> left;
   for (auto& tensor : record.tensors) {
     if (!tensors.contains(tensor.id)) left.push_back(tensor);
@@ -164,9 +166,10 @@ std::vector<std::string> leave_out_private_steps(std::vector<RankRecord>& record
     if (numbers.empty()) continue;
     const auto before = records[i].steps.size();
     leave_out(records[i], optimizers[i], numbers);
-    notes.push_back(fmt::format(
-        "rank {} took {} steps with an optimizer that not every rank has: they are not compared",
-        records[i].header.rank, before - records[i].steps.size()));
+    notes.push_back(
+        fmt::format("rank {} took {} steps with an optimizer that some ranks do not have: these "
+                    "steps are not compared",
+                    records[i].header.rank, before - records[i].steps.size()));
   }
   return notes;
 }

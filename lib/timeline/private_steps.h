@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Steps that some ranks take alone, with an optimizer that the others do not have: rank 0 fits a
-// calibration before the others join, or a probe for an evaluation. They are no part of the
-// data-parallel training, and would shift that rank's steps against the others'.
+// calibration before the others join, or a linear probe for an evaluation. They are not part of the
+// data-parallel training, and would shift that rank's step numbers.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace ddp_doctor {
 
-// Takes them, their optimizers and their parameters out of the records, numbers what is left as
-// the others do, and returns what there is to say of it. An optimizer counts as private only if the
-// rank also has every optimizer of the rank that has fewest, and if nothing that it holds is
-// wrapped, held by another one, or known to that other rank.
+// Removes these steps, their optimizers and their parameters from the records, renumbers the rest,
+// and returns notes about it. An optimizer counts as private only if the rank also has every
+// optimizer of the rank that has fewest, and if nothing that it holds is wrapped, held by another
+// one, or known to that other rank.
 std::vector<std::string> leave_out_private_steps(std::vector<RankRecord>& records);
 
 }  // namespace ddp_doctor

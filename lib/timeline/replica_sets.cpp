@@ -57,7 +57,7 @@ std::string shapes_of(const RankRecord& record) {
   return text;
 }
 
-// With what a rank begins.
+// The initial weights of a rank.
 std::string model_of(const Timeline& timeline, const TimelineStep& start, int rank) {
   std::string text = shapes_of(*timeline.record(rank));
   for (const auto& tensor : timeline.tensors) {
@@ -71,14 +71,14 @@ bool is_point_to_point(const Collective& call) {
   return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
 }
 
-// Between backward and step, over all ranks, and more than a figure for the log.
+// Between backward and step, over all ranks, and larger than a metric.
 bool synchronizes_all(const Collective& call) {
   return call.group.empty() && call.moment == "before-step" && call.numel > 1 &&
          !is_point_to_point(call);
 }
 
-// Ranks with models of the same shapes, where there is no wrapper, ranks send each other tensors,
-// and nothing synchronizes them all.
+// Ranks with models of the same shapes, if there is no wrapper, ranks send each other tensors, and
+// nothing synchronizes all of them.
 std::vector<Ranks> stages(const Timeline& timeline) {
   std::map<std::string, Ranks> by_shapes;
   bool sends = false;
@@ -107,7 +107,7 @@ std::vector<Ranks> groups_of_wrappers(const Timeline& timeline, const TimelineSt
   return models.size() == groups.size() ? groups : std::vector<Ranks>{};
 }
 
-// Told to DistributedDataParallel as _ddp_params_and_buffers_to_ignore.
+// Listed in _ddp_params_and_buffers_to_ignore.
 bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
   if (!tensor.wrapper || tensor.ddp_index) return false;
   const auto* fact =
@@ -125,7 +125,7 @@ bool begins_apart(const Timeline& timeline, const TimelineStep* start, int tenso
          });
 }
 
-// Nobody but a mixture of experts sends every rank another part of a tensor.
+// Only a mixture of experts sends a different part of a tensor to every rank.
 bool deals_out_tokens(const Timeline& timeline) {
   for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
@@ -145,7 +145,7 @@ std::string owner_of(const TensorInfo& tensor) {
   return tensor.name.substr(0, colon != std::string::npos ? colon : tensor.name.rfind('.'));
 }
 
-// What no wrapper covers, in modules that begin apart.
+// Parameters outside of wrappers, in modules with different initial weights.
 std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
   std::set<std::string> owners;
   std::set<int> ids;
@@ -179,9 +179,10 @@ void tell_replicas_apart(Timeline& timeline) {
     std::string text;
     for (const auto& ranks : sets)
       text += fmt::format("{}{{{}}}", text.empty() ? "" : ", ", fmt::join(ranks, ", "));
-    timeline.notes.push_back(fmt::format(
-        "several models are trained side by side, by the ranks {}: ranks are compared within these",
-        text));
+    timeline.notes.push_back(
+        fmt::format("the ranks train several models, on ranks {}: ranks are compared within each "
+                    "of these groups",
+                    text));
   }
   const bool modules =
       std::any_of(timeline.tensors.begin(), timeline.tensors.end(), [](const TensorInfo& tensor) {

@@ -18,7 +18,7 @@ constexpr auto kEvery = std::chrono::milliseconds(500);
 constexpr std::int64_t kMaxValues = (64 << 20) / 4;  // of one request, in elements
 constexpr std::int64_t kMaxLead = 1024;
 
-// The records of all ranks, or none as long as some rank has none.
+// The records of all ranks; empty until every rank has one.
 std::vector<RecordReader> open_records(const fs::path& folder) {
   std::vector<RecordReader> readers;
   int world_size = 1;
@@ -67,7 +67,7 @@ void ReplicaWatch::look() noexcept {
   if (now < next_) return;
   try {
     look_now();
-  } catch (...) {  // a record that is just being made; the report will say what is wrong with it
+  } catch (...) {  // the record is being created; the report will show errors
   }
   next_ = std::chrono::steady_clock::now() + kEvery;
 }
@@ -90,7 +90,7 @@ void ReplicaWatch::look_now() {
   const bool answered = has_values(readers, asked_step_ > 0 ? asked_step_ : step, names.front());
   if (answered) {
     asked_step_ = 0;
-    not_before_ = 2 * step;  // how it goes on is seen at ever fewer steps
+    not_before_ = 2 * step;  // request values less and less often
     return;
   }
   if (asked_step_ > 0) lead_ = std::min(4 * lead_, kMaxLead);

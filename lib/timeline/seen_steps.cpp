@@ -49,7 +49,7 @@ StepDetails::Groups& SeenSteps::groups_for(StepDetails& step, Slot slot) const {
   return step.groups_.back();
 }
 
-// The group of `rank`, which saw what `root` says; a new one if nobody else did.
+// The group of `rank`, whose data has this `root`; a new group if no other rank has it.
 std::uint32_t SeenSteps::group_of(StepDetails::Groups& groups,
                                   std::map<std::pair<int, Root>, int>& known, int rank,
                                   const Root& root) const {
@@ -178,7 +178,7 @@ void SeenSteps::read(std::size_t index, Slot slot) {
   let_go();
 }
 
-// The oldest first, but not what was read just now.
+// The oldest first, except those just read.
 void SeenSteps::let_go() {
   while (held_bytes_ > most_held_ && held_.size() > 1) {
     const Held oldest = held_.front();

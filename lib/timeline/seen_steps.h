@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was seen of the tensors in all steps of a run: read from the records as it is asked for, a
-// few steps ahead, and let go again when it takes too much memory.
+// The tensor data of all steps of a run: read from the records on demand, a few steps ahead, and
+// released when it uses too much memory.
 //
 // Reading is not thread-safe, although it uses several threads itself.
 #pragma once
@@ -38,7 +38,7 @@ class SeenSteps {
   StepDetails* add(const std::vector<const StepRecord*>& by_rank);
   // The same, from rows at hand.
   StepDetails* add(const std::vector<std::vector<PackedRow>>& by_rank);
-  // All ranks number their tensors alike, so that equal roots are all there is to equality.
+  // All ranks number their tensors identically, so equal roots mean equal data.
   bool number_alike() const;
 
  private:
@@ -58,7 +58,8 @@ class SeenSteps {
   StepDetails::Row row_of(int rank, PackedRow packed);
 
   std::map<int, std::vector<int>> run_ids_;
-  std::map<int, int> numbering_;  // by rank: ranks of the same number number their tensors alike
+  std::map<int, int>
+      numbering_;  // by rank: ranks with the same value number their tensors identically
   std::size_t index_of(int rank) const { return static_cast<std::size_t>(rank - first_); }
 
   int first_;

@@ -55,7 +55,7 @@ std::vector<Frame> main_thread(std::string_view text) {
     if (auto frame = frame_of(line); frame && !threads.empty())
       threads.back().push_back(std::move(*frame));
   }
-  // It is the one that began with the program; faulthandler writes it last.
+  // The main thread; faulthandler writes it last.
   const auto main = std::find_if(threads.rbegin(), threads.rend(), [](const auto& frames) {
     return !frames.empty() && frames.back().function == "<module>";
   });

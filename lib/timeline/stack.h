@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The stacks of a rank that is ended because it does not move: of a Python process as faulthandler
-// writes it (rank-NNNNN.stack), and in native code as eu-stack or gdb do (rank-NNNNN.native-stack).
+// The stacks of a rank that is terminated because it makes no progress: of a Python process from
+// faulthandler (rank-NNNNN.stack), and of native code from eu-stack or gdb
+// (rank-NNNNN.native-stack).
 #pragma once
 
 #include <filesystem>

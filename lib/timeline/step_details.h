@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was seen of the tensors in one step, by rank. Ranks whose roots say that they saw the same
-// share one row, and a row is read when somebody asks for it: of a healthy step that is one for
-// all ranks.
+// The tensor data of one step, by rank. Ranks with equal roots share one row, and a row is read on
+// demand: a healthy step needs one row for all ranks.
 #pragma once
 
 #include <array>
@@ -18,18 +17,18 @@ class SeenSteps;
 
 class StepDetails {
  public:
-  // Nothing where it was not seen.
+  // Nothing if it was not recorded.
   std::optional<TensorDigest> digest(int rank, int tensor, Stage stage) const;
   std::optional<Sample> sample(int rank, int tensor, Stage stage) const;
   std::optional<Usage> usage(int rank, int tensor) const;
 
   // Some rank has it.
   bool any(Slot slot) const { return groups(slot) != nullptr; }
-  // Every one of `ranks` has it, and all saw the same, of the same tensors.
+  // All of `ranks` have it, with the same data for the same tensors.
   bool same_everywhere(Slot slot, const std::vector<int>& ranks) const;
-  // Every one of them has it, and no two saw the same, although they number their tensors alike.
+  // All of them have it, and no two are equal, although they number their tensors identically.
   bool different_everywhere(Slot slot, const std::vector<int>& ranks) const;
-  // The first of them that saw the same; `rank` itself where it has nothing there.
+  // The first of them with the same data; `rank` itself if it has none.
   int like(int rank, Slot slot, const std::vector<int>& ranks) const;
 
  private:
@@ -44,7 +43,7 @@ class StepDetails {
     Slot slot;
     std::vector<std::uint32_t> of_rank;  // from 1; 0: this rank has nothing there
     std::vector<int> readers;            // by group: a rank of it
-    std::vector<Row> rows;               // by group; empty until somebody asks
+    std::vector<Row> rows;               // by group; empty until requested
   };
   struct Place {
     const PackedRow* row = nullptr;

@@ -57,16 +57,16 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
   for (auto& record : records) {
     const int rank = record.header.rank;
     if (record.header.world_size != timeline.run.world_size) {
-      throw Error(fmt::format(
-          "the record of rank {} is of a run with {} ranks, this run has {}: give the folders of "
-          "one run only",
-          rank, record.header.world_size, timeline.run.world_size));
+      throw Error(
+          fmt::format("the record of rank {} is from a run with {} ranks, but this run has {}: "
+                      "give only folders of one run",
+                      rank, record.header.world_size, timeline.run.world_size));
     }
     if (rank < 0 || rank >= timeline.run.world_size || timeline.records_.contains(rank)) {
-      throw Error(fmt::format(
-          "rank {} is recorded twice or does not belong to a run of {} ranks: give the folders of "
-          "one run only",
-          rank, timeline.run.world_size));
+      throw Error(
+          fmt::format("rank {} is recorded twice or does not belong to a run of {} ranks: give "
+                      "only folders of one run",
+                      rank, timeline.run.world_size));
     }
     timeline.records_[rank] = std::make_unique<RankRecord>(std::move(record));
   }
@@ -121,8 +121,8 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
       timeline.notes.push_back(fmt::format("rank {} left no record", rank));
     } else if (const auto last = record->steps.empty() ? 0 : record->steps.back().step;
                last < last_step) {
-      timeline.notes.push_back(fmt::format("rank {} ended after step {}, others went on to step {}",
-                                           rank, last, last_step));
+      timeline.notes.push_back(fmt::format(
+          "rank {} ended after step {}, others continued to step {}", rank, last, last_step));
     }
   }
   return timeline;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The records of all ranks of one run, merged by step. Everything that a rule or a report asks is
-// answered here; what could not be seen is an empty optional, never a guess.
+// The records of all ranks of one run, merged by step, for rules and reports. Unknown values are
+// empty optionals, never guesses.
 #pragma once
 
 #include <filesystem>
@@ -45,8 +45,8 @@ class TimelineStep {
   const StepRecord* first() const { return at(first_rank()); }
   std::vector<const StepRecord*> records() const;  // of those that have it, by rank
   bool complete() const;                           // every rank has it
-  bool examined() const;  // and looked at its tensors, not only at what happened
-  // Nothing where it was not seen.
+  bool examined() const;                           // including its tensors, not only its counts
+  // Nothing if it was not recorded.
   std::optional<TensorDigest> find(int rank, int tensor, Stage stage) const;
   std::optional<Usage> usage(int rank, int tensor) const;
   std::optional<Sample> sample(int rank, int tensor, Stage stage) const;
@@ -58,7 +58,7 @@ class TimelineStep {
   bool same_everywhere(Stage stage) const;
   // No two ranks saw the same there.
   bool different_everywhere(Stage stage) const;
-  // Every rank used its parameters alike.
+  // Every rank used its parameters identically.
   bool used_alike() const;
   // The lowest of each group of ranks that used their parameters alike: asked about usage, the
   // others would answer the same.

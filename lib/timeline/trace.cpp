@@ -37,8 +37,8 @@ std::vector<BackwardPass> backwards_of(const std::string& trace, int wrapper) {
   for (const auto& [action, count] : actions_of(trace)) {
     if (action == "F" + own + "+") last = Forward::kThrough;
     if (action == "F" + own + "-") last = Forward::kNoSync;
-    // A forward around the wrapper beside one through it (a part called for its features) does not
-    // take the loss away from the wrapper.
+    // If a forward bypasses the wrapper but another goes through it (a submodule called for its
+    // features), the loss still comes from the wrapper.
     if (action == "N" + own && last == Forward::kNone) last = Forward::kAround;
     const auto reduced = backward_of(action, wrapper);
     if (!reduced) continue;

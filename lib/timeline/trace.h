@@ -12,7 +12,7 @@
 namespace ddp_doctor {
 
 // ("F0+", 1), ("B0+", 2), ...: an action and how often it happened in a row. A trace that was cut
-// begins with "...".
+// starts with "...".
 std::vector<std::pair<std::string, int>> actions_of(const std::string& trace);
 
 // If `action` is a backward pass that brought gradients to `wrapper`: whether it was reduced.

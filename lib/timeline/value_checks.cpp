@@ -17,7 +17,7 @@ class RankValues {
   RankValues(const KeptTensors& kept, int rank, std::int64_t step)
       : reader_(kept.files.at(rank)), own_ids_(kept.own_ids.at(rank)), step_(step) {}
 
-  // Nothing where not all of them were kept.
+  // Nothing if not all of them were kept.
   std::optional<std::vector<double>> of(const TensorInfo& tensor, Stage stage) const {
     const auto dtype = dtype_from_name(tensor.dtype);
     const auto bytes = reader_.values(step_, own_ids_[static_cast<std::size_t>(tensor.id)], stage);
@@ -100,7 +100,7 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
   const auto tensor_of = [&](int id) -> const TensorInfo& {
     return timeline.tensors[static_cast<std::size_t>(id)];
   };
-  // Before anything else, such as clipping, changed it, where a probe could look there.
+  // Before anything else, such as clipping, changed it, if the probe recorded it.
   const auto synchronized = [&](int rank, int id) {
     return step.find(rank, id, Stage::kReducedGradient) ? Stage::kReducedGradient
                                                         : Stage::kGradient;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A process group that tells the examination of the collectives that the program issues itself:
+// A process group that reports the program's own collectives to the examination:
 //
 //   auto group = ddp_doctor::observed(ddp_doctor::make_gloo_process_group({...}));
 //   group->allreduce(gradients)->wait();
 //
-// Everything is passed on to the group behind it, and what that returns is handed back. A wrapper
-// made with it uses the group behind it: its own collectives are no hand-written ones. Without an
-// Examination a collective costs one look at a pointer more.
+// All calls are forwarded to the underlying group. A wrapper constructed with it uses the
+// underlying group, because the wrapper's collectives are not hand-written. Without an Examination,
+// a collective costs one pointer check.
 #pragma once
 
 #include <ddp_doctor/torch_compat.h>
@@ -20,8 +20,7 @@ class ObservedProcessGroup : public c10d::ProcessGroup {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
-  // `ranks`: of a subgroup, in the whole job's numbers. A group that is as large as the job needs
-  // none.
+  // `ranks`: the global ranks of a subgroup. Not needed for a group of all ranks.
   explicit ObservedProcessGroup(ProcessGroupPtr inner, std::vector<int> ranks = {});
 
   const ProcessGroupPtr& inner() const { return inner_; }
@@ -57,9 +56,9 @@ class ObservedProcessGroup : public c10d::ProcessGroup {
 };
 
 ProcessGroupPtr observed(ProcessGroupPtr group, std::vector<int> ranks = {});
-// The group behind an observed one; any other as it is.
+// The group underlying an observed one; any other group unchanged.
 ProcessGroupPtr unobserved(ProcessGroupPtr group);
-// In the whole job's numbers; empty if they are not known.
+// Global ranks; empty if unknown.
 std::vector<int> ranks_of_group(const ProcessGroupPtr& group, int world_size);
 
 }  // namespace ddp_doctor

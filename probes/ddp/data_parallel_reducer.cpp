@@ -31,8 +31,8 @@ BucketCaps bucket_caps(const DistributedDataParallelOptions& options) {
   return caps;
 }
 
-// Without the search for unused parameters nothing tells in which order gradients come, so the
-// first iteration uses one bucket (per dtype and device); the reducer makes better ones before the
+// Without the search for unused parameters the order of gradients is unknown, so the first
+// iteration uses one bucket (per dtype and device); the reducer rebuilds the buckets before the
 // second.
 std::vector<size_t> initial_bucket_limits(const DistributedDataParallelOptions& options,
                                           const BucketCaps& caps) {
@@ -47,8 +47,8 @@ std::vector<size_t> initial_bucket_limits(const DistributedDataParallelOptions& 
 
 void check_trainable(const ModuleState& module) {
   TORCH_CHECK(!module.parameters.empty(),
-              "DistributedDataParallel is not needed when a module doesn't have any parameter "
-              "that requires a gradient.");
+              "DistributedDataParallel is not needed when a module doesn't have any parameter that "
+              "requires a gradient.");
   std::set<std::string> types;
   for (const at::Tensor& parameter : module.all_parameters) {
     types.insert(fmt::format("'{}'", c10::DeviceTypeName(parameter.device().type(), true)));
@@ -96,8 +96,8 @@ void DataParallelReducer::State::make_reducer_and_logger() {
   // Gradients come in about the reverse order of the forward.
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
-  // Python hands names over when debugging only (newer versions: always); with them, errors name
-  // the parameter.
+  // Python passes names only when debugging (newer versions: always); with them, errors name the
+  // parameter.
   std::unordered_map<size_t, std::string> names;
   for (size_t i = 0; i < module.names.size(); ++i) names.emplace(i, module.names[i]);
 
@@ -133,8 +133,8 @@ void DataParallelReducer::State::construct() {
   logger->set_static_graph();
   if (options.find_unused_parameters) {
     TORCH_WARN(
-        "find_unused_parameters is not needed with static_graph, which finds unused "
-        "parameters by itself; be sure that they stay the same during the training.");
+        "find_unused_parameters is not needed with static_graph, which finds unused parameters by "
+        "itself; be sure that they stay the same during the training.");
   }
 }
 
@@ -177,9 +177,9 @@ void DataParallelReducer::State::note_runtime_stats() {
   logger->set_runtime_stats_and_log();
 }
 
-// torch::load reads a checkpoint into the parameters that there are and leaves them with new
-// gradient accumulators, to which the reducer's hooks do not belong: from then on nothing would be
-// averaged, without a word. (Python's load_state_dict copies.)
+// torch::load reads a checkpoint into the existing parameters and gives them new gradient
+// accumulators without the reducer's hooks: from then on nothing would be averaged, without an
+// error. (Python's load_state_dict copies.)
 void DataParallelReducer::State::keep_accumulators() {
   for (size_t i = 0; i < accumulators.size(); ++i)
     restore_grad_accumulator(module.parameters[i], accumulators[i]);
@@ -204,7 +204,7 @@ void DataParallelReducer::State::before_forward() {
   // b: also under no_sync. This is where an unfinished reduction of the iteration before is
   // reported.
   if (at::GradMode::is_enabled()) reducer->rebuild_buckets();
-  // c: rank 0 may have joined, and its buffers be old.
+  // c: rank 0 may have joined, and its buffers may be old.
   if (sends_buffers()) broadcast_buffers(joined ? common_rank(true) : 0);
   if (joined) told_to_synchronize(false);
 }

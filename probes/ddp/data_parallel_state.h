@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a DataParallelReducer is made of; shared by data_parallel_reducer.cpp and join.cpp.
+// The state of a DataParallelReducer; shared by data_parallel_reducer.cpp and join.cpp.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@
 
 namespace ddp_doctor {
 
-// What a program's backward passes must still be able to ask after the wrapper is gone.
+// State that backward passes may still read after the wrapper is destroyed.
 struct StaticGraph {
   std::weak_ptr<c10d::Reducer> reducer;
   bool all_reduce_enqueued = false;
 };
 
-// Members go in reverse order: see the class comment.
+// Members are destroyed in reverse order: see the class comment.
 struct DataParallelReducer::State {
   ModuleState module;
   DistributedDataParallelOptions options;
@@ -36,7 +36,7 @@ struct DataParallelReducer::State {
   int number = -1;  // by which the examination knows it
   std::weak_ptr<TrainingObserver> told;
   std::shared_ptr<TrainingObserver> observer() const { return told.lock(); }
-  // What c10d throws, the examination is told first.
+  // Reports exceptions of c10d to the examination before rethrowing them.
   template <class Work, class Tell>
   void telling(const Work& work, const Tell& tell) const {
     try {
@@ -66,7 +66,7 @@ struct DataParallelReducer::State {
   bool synchronizes() const { return at::GradMode::is_enabled() && require_backward_grad_sync; }
   bool needs_pass_through() const;
 
-  // join.cpp: what joined ranks and training ones tell each other.
+  // join.cpp: communication between joined and training ranks.
   void tell_joined_ranks();
   int common_rank(bool candidate);
   bool told_to_synchronize(bool joined_rank);

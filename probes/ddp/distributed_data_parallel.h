@@ -2,10 +2,10 @@
 // DistributedDataParallel for C++: the wrapper that LibTorch does not have, on PyTorch's own
 // c10d::Reducer.
 //
-// It repeats torch/nn/parallel/distributed.py step by step: the order and de-duplication of
-// parameters, the check that replicas match, the first broadcast, bucket limits, what happens
-// around each forward, and, because the reducer is PyTorch's own, its gradients bit for bit and its
-// error texts. docs/ddp.md tells the order and why it matters.
+// It follows torch/nn/parallel/distributed.py step by step: the order and de-duplication of
+// parameters, the check that replicas match, the first broadcast, bucket limits, and the work
+// around each forward. Because the reducer is PyTorch's own, gradients are bit-identical and error
+// texts are the same. docs/ddp.md explains the order and why it matters.
 //
 // clang-format off
 //   auto group = ddp_doctor::make_gloo_process_group({.rank = rank, .world_size = 2, .file = "/tmp/rendezvous"});
@@ -36,8 +36,7 @@
 namespace ddp_doctor {
 
 struct DistributedDataParallelOptions {
-  // Before each forward that follows a synchronizing one, rank 0's buffers replace those of the
-  // others.
+  // Broadcasts rank 0's buffers before each forward that follows a synchronizing one.
   bool broadcast_buffers = true;
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
@@ -48,25 +47,24 @@ struct DistributedDataParallelOptions {
 
 // Python's join(): for ranks that run out of data at different times.
 struct JoinOptions {
-  // Gradients are divided by the number of all ranks; otherwise, of those that still train.
+  // Divide gradients by the world size; otherwise, by the number of ranks that still train.
   bool divide_by_initial_world_size = true;
-  // As soon as one rank has no more data, all of them get an error.
+  // Raise an error on all ranks as soon as one rank runs out of data.
   bool throw_on_early_termination = false;
 };
 
-// The machinery, whatever the module's type. Most programs want DistributedDataParallel below.
+// The implementation for any type of module. Most programs use DistributedDataParallel below.
 //
-// When it goes, the logger goes first (it reports once more, and holds the reducer), then the
-// reducer (it takes its hooks off the parameters), then this handle of the process group. c10d's
-// destructors may throw, which ends the program: destroy it while the process group works, and not
-// during static destruction. After a fatal error it is better to write down what is needed and to
-// _exit.
+// The destructor destroys the logger first (it reports once more, and holds the reducer), then the
+// reducer (it removes its hooks from the parameters), then this handle of the process group. c10d's
+// destructors may throw, which terminates the program: destroy it while the process group works,
+// not during static destruction. After a fatal error, save what is needed and _exit.
 class DataParallelReducer {
  public:
-  // Blocks until all ranks are here. Throws c10::Error, with PyTorch's text, if no parameter
-  // requires a gradient or if the replicas do not match; on the rank that the others are compared
-  // with, a mismatch of shapes may show as a lost connection only.
-  // `where`: the line that reports show.
+  // Blocks until all ranks call it. Throws c10::Error, with PyTorch's text, if no parameter
+  // requires a gradient or if the replicas do not match. On the rank that the others are compared
+  // with, a mismatch of shapes may only appear as a lost connection. `where`: the line that reports
+  // show.
   DataParallelReducer(ModuleState module, ProcessGroupPtr process_group,
                       const DistributedDataParallelOptions& options = {},
                       CodePlace where = CodePlace::current());
@@ -74,32 +72,32 @@ class DataParallelReducer {
   DataParallelReducer(const DataParallelReducer&) = delete;
   DataParallelReducer& operator=(const DataParallelReducer&) = delete;
 
-  // What Python's forward does before the module's own: throws the "Expected to have finished
-  // reduction" error here.
+  // The part of Python's forward before the module's forward. Throws the "Expected to have finished
+  // reduction" error.
   void before_forward();
-  // What it does after: `outputs` are all tensors found in the module's return value; they come
-  // back, in the same order, as the tensors to hand on (the same ones, or passed through the
-  // wrapper's autograd node).
+  // The part after the module's forward. `outputs` are all tensors in the module's return value.
+  // Returns the tensors to use instead, in the same order: the same ones, or passed through the
+  // wrapper's autograd node.
   std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
 
-  // False inside no_sync(): gradients of forwards that begin then are accumulated locally.
+  // False inside no_sync(): gradients of forwards that start there accumulate locally.
   bool require_backward_grad_sync() const;
   void set_require_backward_grad_sync(bool value);
 
-  // How the reducer sends a bucket; before the first backward, and once only. `name`: for the DDP
-  // logging data.
+  // Sets how the reducer communicates a bucket. Call it once, before the first backward. `name`:
+  // for the DDP logging data.
   void register_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook, const std::string& name);
   void register_comm_hook(c10d::BuiltinCommHookType hook);
 
-  // Runs `train`, the whole loop over this rank's data; whoever comes to its end first then takes
-  // part in the collectives of the others, with zeros, until all have come. At the end all have the
-  // last rank's parameters. What `train` throws goes on, and the others are not waited for.
+  // Runs `train`, the whole loop over this rank's data. A rank that finishes early takes part in
+  // the collectives of the others, with zeros, until all have finished. Then all ranks have the
+  // last rank's parameters. Exceptions of `train` propagate without waiting for the others.
   void join(const std::function<void()>& train, const JoinOptions& options);
 
   const ModuleState& module() const;
-  // The DDP logging data as it is now, key by key; see c10::DDPLoggingData. As in PyTorch, run-time
-  // values are those of the last sampled iteration (the first ten, then every hundredth), noted
-  // when the next forward begins.
+  // The current DDP logging data, by key; see c10::DDPLoggingData. As in PyTorch, run-time values
+  // are those of the last sampled iteration (the first ten, then every hundredth), updated when the
+  // next forward starts.
   c10::DDPLoggingData logging_data() const;
 
   struct State;  // data_parallel_state.h
@@ -108,7 +106,7 @@ class DataParallelReducer {
   std::unique_ptr<State> state_;
 };
 
-// While it lives, backward passes of forwards begun in its scope do not synchronize (Python's `with
+// Backward passes of forwards that start during its lifetime do not synchronize (Python's `with
 // ddp.no_sync():`).
 class NoSync {
  public:
@@ -136,8 +134,8 @@ class DistributedDataParallel {
       : module_(std::move(module)),
         reducer_(describe(described()), std::move(process_group), options, where) {}
 
-  // The module's forward, and around it what makes backward synchronize. Returns what the module
-  // returns.
+  // Runs the module's forward and prepares its backward to synchronize. Returns the module's return
+  // value.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     return run([&] {
@@ -153,8 +151,7 @@ class DistributedDataParallel {
     return forward(std::forward<Arguments>(arguments)...);
   }
 
-  // Runs `function` as if it were the module's forward: for programs whose training step is another
-  // method.
+  // Runs `function` as the module's forward: for programs whose training step is another method.
   template <class Function>
   auto run(Function&& function) {
     RECORD_USER_SCOPE("DistributedDataParallel.forward");  // Python's profiler label
@@ -169,7 +166,7 @@ class DistributedDataParallel {
     }
   }
 
-  // Every rank comes here with a loop of its own length; see DataParallelReducer::join.
+  // The ranks' loops may have different lengths; see DataParallelReducer::join.
   //   ddp.join([&] { for (auto& batch : *loader) train_step(batch); });
   void join(const std::function<void()>& train, const JoinOptions& options = {}) {
     reducer_.join(train, options);
@@ -193,8 +190,8 @@ class DistributedDataParallel {
     }
   }
 
-  // Rebuilds the output only when the wrapper's node stands behind it: otherwise it goes out as it
-  // came, as in Python.
+  // Rebuilds the output only if the wrapper's autograd node was added: otherwise it is returned
+  // unchanged, as in Python.
   template <class Output>
   void hand_on(Output& output) {
     const std::vector<at::Tensor> found = collect_tensors(output);
@@ -205,7 +202,7 @@ class DistributedDataParallel {
     }
   }
 
-  Module module_;  // first: the reducer's view of the buffers looks into it
+  Module module_;  // first: the reducer refers to its buffers
   DataParallelReducer reducer_;
 };
 

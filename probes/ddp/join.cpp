@@ -2,10 +2,10 @@
 // Uneven inputs: torch/distributed/algorithms/join.py and _DDPJoinHook of
 // torch/nn/parallel/distributed.py, for one wrapper.
 //
-// At each forward the training ranks count themselves by an all-reduce of ones. A rank that has no
-// more data answers with zeros, and then takes part in every collective that they issue for one
-// iteration, in their order: the common source of buffers, whether this iteration synchronizes, one
-// reduction per bucket, the map of used parameters.
+// At each forward the training ranks count themselves by an all-reduce of ones. A rank without data
+// contributes zeros, and then takes part in every collective of the iteration, in order: the common
+// source of buffers, whether this iteration synchronizes, one reduction per bucket, the map of used
+// parameters.
 
 #include "probes/ddp/data_parallel_state.h"
 
@@ -37,7 +37,7 @@ void DataParallelReducer::State::tell_joined_ranks() {
   reducer->set_forward_pass_work_handle(work, joined->divide_by_initial_world_size);
 }
 
-// The largest rank of those that are candidates.
+// The largest rank of the candidates.
 int DataParallelReducer::State::common_rank(bool candidate) {
   const at::Tensor rank = at::full({1}, candidate ? process_group->getRank() : -1, at::kLong);
   reduce(process_group, rank, c10d::ReduceOp::MAX)->wait();
@@ -50,7 +50,7 @@ bool DataParallelReducer::State::told_to_synchronize(bool joined_rank) {
   const bool asks = !joined_rank && require_backward_grad_sync;
   const at::Tensor asked = at::full({1}, asks ? 1. : 0., at::kFloat);
   const auto work = reduce(process_group, asked);
-  if (!joined_rank) return asks;  // it tells, and need not wait
+  if (!joined_rank) return asks;  // it sends, and need not wait
   work->wait();
   return asked.item<double>() != 0;
 }

@@ -22,8 +22,8 @@ bool produces_sparse_gradient(const torch::nn::Module& module) {
 }
 
 // Python passes false for every ScriptModule, as it is no instance of nn.Embedding; training one
-// with sparse=True then dies in the reducer. A script that still knows the flag (a freshly compiled
-// one does) is told right here.
+// with sparse=True then fails in the reducer. If the script still has the flag (a freshly compiled
+// one does), it is used here.
 bool produces_sparse_gradient(const torch::jit::Module& module) {
   const auto type = module.type();
   if (!type->name()) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the C++ parts of a training program report of themselves: the wrapper its forwards, an
-// observed optimizer its steps, an observed process group its collectives. Examination
-// (probes/module) listens; without one, reporting costs a look at a pointer.
+// Events that the C++ parts of a training program report: forwards of wrappers, steps of observed
+// optimizers, collectives of observed process groups. Examination (probes/module) receives them;
+// without one, reporting costs a pointer check.
 //
 // No function throws, waits, or changes anything in the training.
 #pragma once
@@ -26,8 +26,8 @@ class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
 
-  // A wrapper is about to be made: its number, from 0. Our gradient hooks must come before the
-  // reducer's.
+  // A wrapper is about to be constructed. Returns its number, from 0. Gradient hooks must be added
+  // before the reducer's.
   virtual int wrapper_begins(const ModuleState& module, const CodePlace& where) = 0;
   virtual void wrapper_made(int wrapper, DataParallelReducer& reducer,
                             const DistributedDataParallelOptions& options,
@@ -35,7 +35,7 @@ class TrainingObserver {
   virtual void wrapper_failed(int wrapper, const std::string& reason) = 0;
   virtual void wrapper_goes(int wrapper) = 0;
 
-  // `paired`: it sends buffers, so that every rank must come here.
+  // `paired`: it broadcasts buffers, so every rank must call it.
   virtual void forward_begins(int wrapper, bool paired) = 0;
   virtual void forward_ends(int wrapper, const std::vector<at::Tensor>& outputs) = 0;
 
@@ -60,10 +60,10 @@ class TrainingObserver {
   virtual void raised(const std::string& text) = 0;
 };
 
-// Of this thread: where ranks are threads, each has its own. Null where nobody listens.
+// The observer of this thread: if ranks are threads, each has its own. Null if there is none.
 std::shared_ptr<TrainingObserver>& training_observer();
 
-// Wrappers of this thread that no observer knows, since they were made before it.
+// The number of wrappers of this thread that were constructed before the observer.
 int& unobserved_wrappers();
 
 }  // namespace ddp_doctor

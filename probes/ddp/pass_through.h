@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The node that the wrapper puts at the end of a forward's graph, as PyTorch's _DDPSink.
+// The autograd node that the wrapper appends to a forward's graph, like PyTorch's _DDPSink.
 //
 // All outputs go through ONE node. When the loss uses some of them only, backward still enters the
 // graph above the others, with undefined gradients: every parameter's hook fires, the reducer

@@ -53,7 +53,7 @@ StorePtr make_tcp_store(const Rendezvous& rendezvous) {
   } catch (const std::exception& error) {
     if (!options.isServer || !says_address_in_use(error.what())) throw;
     throw Error(fmt::format(
-        "port {} on {} is taken: choose another port, or give a rendezvous file instead",
+        "port {} on {} is in use: choose another port, or give a rendezvous file instead",
         rendezvous.port, kLoopback));
   }
 }
@@ -64,9 +64,8 @@ StorePtr make_store(const Rendezvous& rendezvous) {
     return c10::make_intrusive<c10d::FileStore>(rendezvous.file, rendezvous.world_size);
   }
   if (rendezvous.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
-  throw Error(
-      fmt::format("{} ranks cannot find each other: give a rendezvous file, or a port on {}",
-                  rendezvous.world_size, kLoopback));
+  throw Error(fmt::format("{} ranks have no rendezvous: give a rendezvous file, or a port on {}",
+                          rendezvous.world_size, kLoopback));
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the tensors in what a forward function returns, and puts others in their place.
+// Finds the tensors in the return value of a forward, and replaces them.
 //
-// Known are at::Tensor, c10::IValue (with lists, tuples and dicts, nested), std::optional,
-// std::pair, std::tuple, and whatever can be iterated over (std::vector, std::array, std::map), of
-// each other. For a type of your own, write
+// Supported are at::Tensor, c10::IValue (with nested lists, tuples and dicts), std::optional,
+// std::pair, std::tuple and iterable containers (std::vector, std::array, std::map), in any
+// nesting. For your own type, write
 //   void visit_tensors(MyOutput& output, const ddp_doctor::TensorVisitor& visit)
-// in its namespace; without one a class does not compile, because a tensor that the wrapper
-// overlooks is a parameter that it takes for unused.
+// in its namespace; without it a class does not compile, because the wrapper would treat parameters
+// behind a missed tensor as unused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,9 +24,9 @@ namespace ddp_doctor {
 
 using TensorVisitor = std::function<void(at::Tensor&)>;
 
-// Visits each defined tensor. Containers are made anew, as PyTorch's tree_unflatten does: those
-// that the program keeps elsewhere are not changed. As in Python, objects of TorchScript classes
-// are not looked into.
+// Visits each defined tensor. Containers are copied, as by PyTorch's tree_unflatten: containers
+// that the program keeps are not changed. As in Python, objects of TorchScript classes are not
+// searched.
 void visit_ivalue(c10::IValue& value, const TensorVisitor& visit);
 
 namespace detail {
@@ -92,7 +92,7 @@ std::vector<at::Tensor> collect_tensors(const T& value) {
   return found;
 }
 
-// Puts `replacements` in the place of the tensors that collect_tensors found, in the same order.
+// Replaces the tensors that collect_tensors found by `replacements`, in the same order.
 template <class T>
 void replace_tensors(T& value, const std::vector<at::Tensor>& replacements) {
   size_t next = 0;

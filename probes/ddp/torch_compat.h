@@ -2,9 +2,9 @@
 // Every difference between the LibTorch versions that this code builds against (1.13 to 2.15), and
 // nothing else.
 //
-// What can be seen in the headers is told apart by type traits, so that a version between the
-// tested ones works too. What only shows in torch/nn/parallel/distributed.py is told apart by
-// version number, as a constant named for the behaviour.
+// Differences in the headers are detected by type traits, so that versions between the tested ones
+// work too. Differences in torch/nn/parallel/distributed.py are decided by version number, as
+// constants named for the behaviour.
 //
 // c10d/logger.hpp has no include guard in 1.13: include this file, never that one.
 #pragma once
@@ -52,8 +52,8 @@ c10::weak_intrusive_ptr<Node, Null> weak(const c10::intrusive_ptr<Node, Null>& n
   return c10::weak_intrusive_ptr<Node, Null>(node);
 }
 
-// Puts back the node to which a leaf's gradients went, with its hooks, where torch::load gave the
-// leaf a new one. False where it is in place, or does not fit any more (another dtype or device).
+// Restores a leaf's gradient accumulator, with its hooks, if torch::load gave the leaf a new one.
+// False if it is unchanged, or no longer fits (another dtype or device).
 inline bool restore_grad_accumulator(const at::Tensor& leaf, const NodePtr& node) {
   if (!leaf.requires_grad() || !leaf.is_leaf()) return false;
   const auto& made_for = node->input_metadata(0);
@@ -77,8 +77,8 @@ inline constexpr bool kStaticGraphCountsForwards = kTorchVersion < 200;
 // backward are possible.
 inline constexpr bool kBufferBroadcastKeepsVersions = kTorchVersion >= 213;
 
-// From 2.4 on a TCPStore asks for libuv unless it is told otherwise, and Debian builds LibTorch
-// without. False where there is no such choice.
+// Since 2.4 TCPStore uses libuv by default, which Debian's LibTorch lacks. False if there is no
+// such option.
 template <class Options>
 bool do_without_libuv(Options& options) {
   if constexpr (requires { options.useLibUV; }) {
@@ -88,9 +88,9 @@ bool do_without_libuv(Options& options) {
   return false;
 }
 
-// Python does this when torch.distributed is imported; here nobody else would: without it,
-// TORCH_CPP_LOG_LEVEL and TORCH_DISTRIBUTED_DEBUG have no effect. Groups and reducers read the
-// level when they are made, so it comes first.
+// Python does this when torch.distributed is imported. Without it, TORCH_CPP_LOG_LEVEL and
+// TORCH_DISTRIBUTED_DEBUG have no effect. Groups and reducers read the level when they are
+// constructed, so it comes first.
 inline void initialize_c10d() {
   static const bool done = [] {
     c10::initLogging();
@@ -206,8 +206,8 @@ c10::intrusive_ptr<Group> as_process_group(const c10::intrusive_ptr<c10d::Store>
   }
 }
 
-// A group that stands before another one also needs that one's backends, from 2.0 on: for what it
-// does not pass on itself, and for its own size and rank.
+// Since 2.0, a group that wraps another one also needs its backends: for calls that it does not
+// forward, and for its size and rank.
 template <class Group, class Other>
 void adopt_backends(Group& group, const Other& other) {
   if constexpr (requires { group.setBackend(c10::DeviceType::CPU, {}, {}); }) {

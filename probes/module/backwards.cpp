@@ -15,8 +15,8 @@
 namespace ddp_doctor {
 namespace {
 
-// The reducer's last callback is put in by its last hook, or by that of a static graph's delayed
-// reduction: it stands before what is put in by a callback of a callback.
+// The reducer's last callback is queued by its last hook, or by the callback of a static graph's
+// delayed reduction. A callback queued by a callback of a callback runs after it.
 constexpr int kHops = 2;
 
 }  // namespace
@@ -54,8 +54,8 @@ void Session::backward_begins(int first) {
   enter(Phase::kBackward);
   call_at_the_end(kHops);
   tensors_.hook_trainable();
-  // Whether the program changed what an earlier micro-batch left. The first gradient has arrived
-  // already.
+  // Shows whether the program changed the gradients of an earlier micro-batch. The first gradient
+  // has already arrived.
   look_at_gradients(
       Stage::kBeforeBackward, take::kSample,
       [&](const Entry& entry) {
@@ -70,7 +70,7 @@ void Session::backward_begins(int first) {
     made.arrived = made.reduced = 0;
     made.inside = false;  // a forward that raised, and the program went on
   }
-  // In step 1, of small models: enough to show that what was synchronized is the mean.
+  // In step 1 of small models: enough to show that the synchronized gradients are the mean.
   keep_gradients_ =
       number_ == 1 && 3 * 4 * tensors_.parameter_elements() <= settings_.values_budget / 4;
 }
@@ -130,8 +130,8 @@ void Session::backward_ends() {
     look_at_gradients(
         Stage::kAccumulated, take::kSample,
         [&](const Entry& entry) { return synchronized.empty() && among(touched)(entry); }, false);
-    // Nothing reduces these during a backward. A few values are enough to see whether they are
-    // changed before somebody does.
+    // Nothing reduces these during a backward. A few values are enough to see whether they change
+    // before they are reduced.
     if (unwrapped_arrived_) {
       look_at_gradients(
           Stage::kLocalGradient, take::kSample,
@@ -210,7 +210,7 @@ void Session::collective_ends(std::int64_t number) {
   });
 }
 
-// Which gradient or weight is reduced, where it is one itself and not a copy.
+// The name of the gradient or weight that is reduced; empty for a copy or anything else.
 std::string Session::target_of(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty() || tensors.front().layout() != at::kStrided) return "";
   const void* data = tensors.front().data_ptr();

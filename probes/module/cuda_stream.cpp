@@ -9,7 +9,7 @@ namespace ddp_doctor {
 
 std::optional<void*> current_cuda_stream(c10::DeviceIndex device) {
   // CUDAStream::stream() of c10/cuda/CUDAStream.h, looked up so that nothing of CUDA is linked. A
-  // CUDAStream is a Stream and nothing beside it.
+  // CUDAStream contains only a Stream.
   using ToNative = void* (*)(const c10::Stream*);
   static const auto to_native =
       reinterpret_cast<ToNative>(::dlsym(RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv"));

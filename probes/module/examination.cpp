@@ -40,7 +40,7 @@ std::string own_name() {
 
 std::terminate_handler handler_before = nullptr;
 
-// An exception that nobody catches: its text is in the record before the process is gone.
+// An uncaught exception: its text is recorded before the process ends.
 [[noreturn]] void note_and_terminate() {
   if (const auto& observer = training_observer(); observer && std::current_exception()) {
     try {
@@ -50,7 +50,7 @@ std::terminate_handler handler_before = nullptr;
     } catch (const std::exception& error) {
       observer->raised(error.what());
     } catch (...) {
-      observer->raised("the program threw something that is no std::exception");
+      observer->raised("the program threw an object that is not a std::exception");
     }
   }
   if (handler_before != nullptr) handler_before();
@@ -83,8 +83,8 @@ Examination::Examination(const ProcessGroupPtr& group, const ExaminationSettings
   try {
     if (unobserved_wrappers() > 0)
       throw Error(
-          "its DistributedDataParallel was made before its Examination, which sees nothing of it; "
-          "make the Examination right after the process group");
+          "its DistributedDataParallel was constructed before its Examination; construct the "
+          "Examination right after the process group");
     session_ = Session::make(settings);
   } catch (const std::exception& error) {
     if (asked) throw;

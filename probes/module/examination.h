@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The examination of a C++ training program from inside: what `ddp-doctor run -- ./trainer` reads.
+// Examines a C++ training program from inside, for `ddp-doctor run -- ./trainer`.
 //
 //   ddp_doctor::Examination examination(group);
 //   ddp_doctor::DistributedDataParallel ddp(Net(), group);
 //   ddp_doctor::Observed<torch::optim::SGD> optimizer(ddp.module()->parameters(), 0.1);
 //
 // It records what the Python probe records (docs/record.md): weights, gradients before and after
-// they are synchronized, forwards through and around wrappers, hand-written collectives of an
-// ObservedProcessGroup, steps of an Observed optimizer. It issues no collective, draws no random
-// number, changes no tensor and throws nothing into the training; what it cannot examine it says in
-// the record.
+// they are synchronized, forwards through wrappers and forwards that bypass them, hand-written
+// collectives of an ObservedProcessGroup, steps of an Observed optimizer. It issues no collective,
+// draws no random number, changes no tensor and throws nothing into the training. The record lists
+// what it cannot examine.
 //
-// Where the program does not run under ddp-doctor, and no folder is given, it does nothing at all:
-// no file, no hook.
+// If the program does not run under ddp-doctor and no folder is given, it does nothing: no file, no
+// hook.
 //
-// Make it right after the process group, before wrappers and optimizers, in the thread that trains,
-// and let it go last. One at a time and thread: ranks that are threads of one process have one
-// each.
+// Construct it right after the process group, before wrappers and optimizers, in the thread that
+// trains, and destroy it last. Only one per thread at a time: ranks that are threads of one process
+// have one each.
 #pragma once
 
 #include <ddp_doctor/check.h>
@@ -34,31 +34,30 @@ namespace ddp_doctor {
 class Session;
 
 struct ExaminationSettings {
-  // Where to record; all ranks of a job share it. Empty: where ddp-doctor says
+  // The folder of the record, shared by all ranks of a job. Empty: the folder of ddp-doctor
   // ($DDP_DOCTOR_RECORD). Tests give their own.
   std::filesystem::path folder = {};
-  // Every step is looked at for the first `warmup`, then every `every`-th; 0: what ddp-doctor says,
-  // 20 and 10 without it.
+  // The first `warmup` steps are examined, then every `every`-th. 0: ddp-doctor's settings, or 20
+  // and 10 without it.
   int warmup = 0;
   int every = 0;
 };
 
 class Examination {
  public:
-  // `group`: the whole job. Throws Error if a folder was given and cannot be recorded into; says so
-  // on stderr, and does nothing, if ddp-doctor's cannot.
+  // `group`: the whole job. Throws Error if the given folder is not writable. If ddp-doctor's
+  // folder is not writable, prints a message to stderr and does nothing.
   explicit Examination(const ProcessGroupPtr& group, const ExaminationSettings& settings = {});
-  // Closes the record. In a stack that an exception unwinds, the record says that the program
-  // raised.
+  // Closes the record. During stack unwinding, records that the program raised an exception.
   ~Examination();
   Examination(const Examination&) = delete;
   Examination& operator=(const Examination&) = delete;
 
   bool active() const { return session_ != nullptr; }
 
-  // Names the parameters of a module that no wrapper holds: for loops that synchronize by hand. A
+  // Names the parameters of a module without a wrapper: for loops that synchronize by hand. A
   // torch::nn::ModuleHolder, a std::shared_ptr to a torch::nn::Module, or a torch::jit::Module.
-  // `name` tells several modules apart; empty: their class does.
+  // `name` distinguishes several modules; empty: the class name does.
   template <class Module>
   requires(!std::is_base_of_v<torch::optim::Optimizer, Module>) void attach(
       const Module& module, const std::string& name = "") {
@@ -77,9 +76,8 @@ class Examination {
   // The loss of a micro-batch, for the report; before the optimizer's step.
   void loss(double value);
 
-  // What is wrong with the job, as far as all its ranks' records in this folder tell now. Reads
-  // files, and asks nothing of other ranks: after a barrier, all of them have come as far as this
-  // one.
+  // Diagnoses the job from the current records of all ranks in this folder. Reads files and does
+  // not communicate: call it after a barrier, so that all ranks have reached the same step.
   Check check() const;
 
  private:
@@ -87,7 +85,7 @@ class Examination {
 
   std::filesystem::path folder_;
   std::shared_ptr<Session> session_;
-  int exceptions_;  // under way when it was made
+  int exceptions_;  // in flight when it was constructed
 };
 
 }  // namespace ddp_doctor

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Wrappers, and forwards through them and around them.
+// Wrappers, forwards through them, and forwards that bypass them.
 //
-// LibTorch has no hooks around a module's forward, so what goes around a wrapper is seen from
-// below: an operation reads one of the wrapper's parameters, with gradients on, while no forward of
-// the wrapper runs. It counts once a backward brings gradients to a wrapper that no forward went
-// through since the last one: a penalty on the weights, added to a loss that came through, is no
-// bypass.
+// LibTorch has no hooks around a module's forward, so a bypass is detected by operations: one reads
+// a parameter of the wrapper, with gradients enabled, while no forward of the wrapper runs. It
+// counts when a backward brings gradients to a wrapper without a forward since the last one: a
+// penalty on the weights, added to a loss from the wrapper, is not a bypass.
 
 #include <nlohmann/json.hpp>
 
@@ -15,7 +14,7 @@
 namespace ddp_doctor {
 namespace {
 
-// Who watches the operations of this thread: RecordFunction callbacks are plain functions.
+// The observer of this thread's operations: RecordFunction callbacks are plain functions.
 thread_local Session* watching = nullptr;
 
 template <class Visit>
@@ -98,7 +97,7 @@ void Session::wrapper_goes(int wrapper) {
   });
 }
 
-// PyTorch's own account of the wrapper; the last one stays.
+// PyTorch's logging data of the wrapper; the last one is kept.
 void Session::write_fields(int wrapper, const char* moment) {
   const Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
   if (made.reducer == nullptr) return;
@@ -195,7 +194,7 @@ void Session::unwatch_operations() {
 }
 
 void Session::operation_reads(const at::RecordFunction& operation) noexcept {
-  // In a backward, and in an optimizer's step, gradients are off.
+  // In a backward, and in an optimizer's step, gradients are disabled.
   if (!at::GradMode::is_enabled()) return;
   const std::lock_guard lock(mutex_);
   if (closed_ || busy_ || in_backward_ || step_depth_ > 0) return;

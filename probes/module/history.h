@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program did, in order. Each optimizer reads of it what came since its own last step.
-// The same as probes/python/ddp_doctor_probe/history.py; docs/record.md has the words of a trace.
+// What a program did, in order. Each optimizer reads the part since its own last step. The same as
+// probes/python/ddp_doctor_probe/history.py; docs/record.md has the grammar of a trace.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class History {
   std::vector<double> losses;  // since the step before the last backward
 
   void token(const std::string& text);
-  // A collective; one like the last is counted with it.
+  // Adds a collective; repeated identical calls are counted together.
   void call(Collective call);
 
   Mark now() const;
@@ -44,8 +44,8 @@ class History {
   Mark beginning() const { return {{}, tokens_dropped_, calls_dropped_}; }
   std::string trace(const Mark& since) const;
   std::vector<Collective> calls(const Mark& since) const;
-  // Forgets what none of the optimizers, whose last steps these are, will read any more, or what is
-  // too long ago: one that never steps again must not keep it all.
+  // Forgets what no optimizer (these are their last steps) will read again, and what is too old: an
+  // optimizer that never steps again must not keep everything.
   void step_ended(const std::vector<Mark>& begins);
 
  private:

@@ -53,7 +53,7 @@ void write_note(const SessionSettings& settings) {
   fs::rename(file.string() + ".new", file, ignored);
 }
 
-// Relative to the working directory where that holds it, as the Python probe shows files.
+// Relative to the working directory if the file is below it, as in the Python probe.
 std::string shown(const char* file) {
   std::error_code failure;
   const fs::path relative = fs::proximate(file, failure);
@@ -104,7 +104,7 @@ void Session::enter(Phase phase) {
 }
 
 bool Session::recorded() const {
-  // Optimizers that take turns: a step of each.
+  // With several optimizers, one step of each.
   return number_ <= settings_.warmup || number_ == wanted_ ||
          number_ % settings_.every < std::max(1, optimizers_stepped_);
 }
@@ -113,7 +113,7 @@ void Session::event(const std::string& kind, const std::string& text) {
   writer_.write_event({number_, wall_clock_now(), kind, name_of(phase_), text});
 }
 
-// Something is not examined. Said once.
+// Something is not examined. Each text is reported once.
 void Session::warn(const std::string& text) {
   if (warned_.size() < kMaxWarnings && warned_.insert(text).second) event("warning", text);
 }
@@ -122,11 +122,11 @@ void Session::failed(const char* where, const char* what) noexcept {
   try {
     warn(fmt::format("the probe failed in {}: {}", where, what));
   } catch (...) {
-    closed_ = true;  // the record cannot be written any more
+    closed_ = true;  // the record can no longer be written
   }
 }
 
-// Written if it is news.
+// Written if it is new or changed.
 void Session::fact(const std::string& subject, const std::string& key, const std::string& json) {
   auto& last = facts_[{subject, key}];
   if (last == json) return;
@@ -157,7 +157,7 @@ void Session::raising(const std::string& text) {
 void Session::finish(bool raised) {
   if (raised) {
     this->raised(!last_error_.empty() ? last_error_
-                                      : "the program raised an exception; its output tells which");
+                                      : "the program raised an exception; see its output");
   }
   passive("finish", [&] {
     last_look();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank's examination of a C++ program: what happened in the step under way, and what is written
+// One rank's examination of a C++ program: what happens in the current step, and what is recorded
 // of it. Records what the Python probe records (probes/python/ddp_doctor_probe/session.py and the
 // files beside it), from the reports of TrainingObserver and from autograd's own hooks.
 //
-// A step ends with an optimizer's step(). Tensors are looked at in the first `warmup` steps, in
-// every `every`-th after them, and at the end; in between only counts are kept. Whatever fails in
-// here is written into the record, and the training goes on.
+// A step ends with an optimizer's step(). Tensors are examined in the first `warmup` steps, then in
+// every `every`-th step, and at the end; in between only counts are kept. Errors in here are
+// recorded, and the training continues.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -40,11 +40,11 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   explicit Session(const SessionSettings& settings);
 
   void attach(const ModuleState& module);
-  // The operations of this thread tell which parameters a forward reads.
+  // The operations of this thread show which parameters a forward reads.
   void watch_operations();
   void unwatch_operations();
   void note_loss(double loss);
-  // The program has come to its end, or to an exception whose text is not known.
+  // The program has finished, or raised an exception whose text is unknown.
   void finish(bool raised);
 
   int wrapper_begins(const ModuleState& module, const CodePlace& where) override;
@@ -72,7 +72,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
  private:
   struct Wrapper {
     ModuleState module;
-    DataParallelReducer* reducer = nullptr;  // null once it is gone, or never was
+    DataParallelReducer* reducer = nullptr;  // null after it is destroyed, or if it never existed
     std::string group;                       // its ranks, as the call log has them
     bool group_known = true;
     bool armed = false;    // the next backward is reduced
@@ -81,13 +81,13 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
     bool seen = false;     // a forward of it
     bool through = false;  // since the last backward
     bool read = false;     // likewise: its parameters, outside its forward
-    int arrived = 0;       // gradients in the backward under way
+    int arrived = 0;       // gradients in the current backward
     int reduced = 0;       // those of the reducer's parameters
     int indexed = 0;       // parameters of the reducer
     std::int64_t construction = 0, forward = 0, backward = 0;  // entries of the call log
   };
   struct OptimizerState {
-    const torch::optim::Optimizer* optimizer = nullptr;  // null once it is gone
+    const torch::optim::Optimizer* optimizer = nullptr;  // null after it is destroyed
     int number = -1;                                     // by first step
     Mark begin;                                          // when it last stepped
     std::vector<Entry*> entries;
@@ -98,8 +98,8 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
     std::size_t covered_of = 0;   // of how many; 0: not looked
   };
 
-  // Everything that comes from the program passes here: nothing of ours gets through to it, and
-  // what we cost is measured.
+  // Guards every call from the program: exceptions of the probe do not reach it, and the cost is
+  // measured.
   template <class Work>
   void passive(const char* where, const Work& work) noexcept;
   void failed(const char* where, const char* what) noexcept;
@@ -128,7 +128,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
 
   // steps.cpp
   OptimizerState& known(const torch::optim::Optimizer& optimizer);
-  // Whether it holds parameters that nobody knew.
+  // Whether it holds new parameters.
   void follow_wrapped_modules(const std::vector<at::Tensor>& held);
   bool follow_optimizer(OptimizerState& known, torch::optim::Optimizer& optimizer);
   const std::vector<Entry*>& covered(OptimizerState& known);

@@ -11,7 +11,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::int64_t kFieldsStep = 4;  // by then PyTorch has its own account of the wrappers
+constexpr std::int64_t kFieldsStep = 4;  // by then PyTorch has filled in its logging data
 
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> held;
@@ -20,7 +20,7 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
   return held;
 }
 
-// One that no backward of this step made: not the zeros that zero_grad left.
+// A gradient that no backward of this step computed; the zeros of zero_grad do not count.
 bool has_gradient(const at::Tensor& parameter) {
   const at::Tensor gradient = parameter.grad();
   if (!gradient.defined()) return false;
@@ -77,12 +77,12 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
       const auto& [entry, tensor] = pair;
       return entry->seen_in != number_ - 1 || entry->seen_version == tensor._version();
     });
-    // What something else than an optimizer wrote.
+    // Weights written by something other than an optimizer.
     if (!pairs.empty()) tensors_.observe(Stage::kWeightBefore, take::kDigest, pairs);
   });
 }
 
-// A parameter that nobody knows may stand in the place of one that a wrapper holds.
+// An unknown parameter may have replaced one that a wrapper holds.
 void Session::follow_wrapped_modules(const std::vector<at::Tensor>& held) {
   const auto unknown = [&](const at::Tensor& parameter) {
     return tensors_.find(parameter) == nullptr;
@@ -94,8 +94,8 @@ void Session::follow_wrapped_modules(const std::vector<at::Tensor>& held) {
   }
 }
 
-// The parameters that it holds now. Whether this step's backward could not be seen whole, because
-// of parameters that were not hooked yet.
+// Updates the parameters that it holds. Returns whether some were not hooked during this step's
+// backward.
 bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& optimizer) {
   const auto held = parameters_of(optimizer);
   std::vector<const c10::TensorImpl*> identities;
@@ -119,7 +119,7 @@ bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& o
   return news;
 }
 
-// Weights and buffers as training begins: step 0.
+// Writes the weights and buffers before training: step 0.
 void Session::write_initial_state() {
   state_written_ = true;
   writer_.swap();  // what was seen of step 1 so far must not go into step 0's row
@@ -153,7 +153,7 @@ void Session::gradients_ready(torch::optim::Optimizer& optimizer) {
   });
 }
 
-// The optimizer's parameters, and those beside them (in its wrappers) that no optimizer holds.
+// The optimizer's parameters, and the others in its wrappers that no optimizer holds.
 const std::vector<Entry*>& Session::covered(OptimizerState& state) {
   if (state.covered_of == tensors_.entries().size()) return state.covered;
   state.covered_of = tensors_.entries().size();
@@ -219,7 +219,7 @@ void Session::step_ends(torch::optim::Optimizer& optimizer) {
     enter(Phase::kBatch);
     began_ns_ = steady_clock_now();
     started_ns_ = wall_clock_now();
-    // What this took is neither the program's time nor the next step's examination.
+    // The time of this function counts neither for the program nor for the next step's examination.
     probe_ns_ = -(began_ns_ - now);
   });
 }
@@ -247,14 +247,14 @@ StepRecord Session::row_of(const OptimizerState& state) const {
   return row;
 }
 
-// What became of each parameter in the step.
+// How each parameter was used in the step.
 std::vector<Usage> Session::usages(const OptimizerState& state,
                                    const std::vector<Entry*>& covered) {
   const Counts& before = state.begin.counts;
   const Counts& counts = history_.counts;
   const std::set<const Entry*> held(state.entries.begin(), state.entries.end());
-  // A reduction, or after a backward a hand-written collective, gives other ranks' gradients to a
-  // parameter that was not used here.
+  // A reduction, or a hand-written collective after a backward, gives an unused parameter the
+  // gradients of other ranks.
   const bool shared = counts.reduced > before.reduced || (counts.backwards > before.backwards &&
                                                           counts.collectives > before.collectives);
   std::vector<Usage> found;
@@ -310,7 +310,7 @@ void Session::observe_buffers() {
   tensors_.observe(Stage::kBuffer, take::kDigest, pairs);
 }
 
-// The watcher saw that replicas differ, and asks for the values of the parameters concerned.
+// The watcher saw that replicas differ, and requests the values of the affected parameters.
 void Session::leave_values(const std::vector<Entry*>& covered) {
   std::ifstream in(settings_.folder / "values.json");
   const auto request = nlohmann::json::parse(in);
@@ -326,7 +326,7 @@ void Session::leave_values(const std::vector<Entry*>& covered) {
   tensors_.observe(Stage::kWeight, take::kKeepWanted, pairs);
 }
 
-// The final weights, if the last step was not examined.
+// Examines the final weights, if the last step was not examined.
 void Session::last_look() {
   const std::int64_t last = number_ - 1;
   if (last_examined_ >= last || !last_row_) return;

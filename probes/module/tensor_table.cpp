@@ -28,7 +28,7 @@ void set_extent(TensorInfo& info, const at::Tensor& tensor) {
   info.numel = tensor.numel();
 }
 
-// On a GPU, in a shape that the record knows.
+// On a GPU, with the dtype and size in the record.
 bool is_as_described(const Entry& entry, const at::Tensor& tensor) {
   return tensor.is_cuda() && !seen_as_bytes(tensor.scalar_type()) &&
          dtype_name(tensor.scalar_type()) == entry.info.dtype && tensor.numel() == entry.info.numel;
@@ -56,8 +56,7 @@ Entry* TensorTable::add_unknown(const at::Tensor& parameter, std::size_t positio
   return add("", {"parameter" + std::to_string(position), parameter, false}, {}, {}, backwards);
 }
 
-// What tells the names of several models apart. The first one needs no label, until there is a
-// second.
+// The label that distinguishes several models. The first model needs none until there is a second.
 std::string TensorTable::label_of(const ModuleState& module) {
   std::string name = module.type_name;
   if (name.ends_with("Impl")) name.resize(name.size() - 4);  // as TORCH_MODULE names its holder
@@ -259,7 +258,7 @@ bool TensorTable::observe_on_device(Stage stage, int what, c10::DeviceIndex devi
                                     const Pairs& pairs) {
   const auto stream = current_cuda_stream(device);
   if (!stream) return devices_look_ = false;
-  // What is made here is freed in the stream's order, after it was looked at.
+  // Copies made here are freed in stream order, after they were examined.
   std::vector<at::Tensor> kept;
   std::vector<RankWriter::OnDevice> tensors;
   for (const auto& [entry, tensor] : pairs) {
@@ -271,9 +270,9 @@ bool TensorTable::observe_on_device(Stage stage, int what, c10::DeviceIndex devi
     return device_looked_ = true;
   } catch (const Error& error) {
     if (device_looked_) throw;
-    on_trouble_(std::string("tensors on the GPU are copied to be examined, which makes steps "
-                            "wait: ") +
-                error.what());
+    on_trouble_(
+        std::string("tensors on the GPU are copied to be examined, which makes steps wait: ") +
+        error.what());
     return devices_look_ = false;
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters and buffers under examination: what they are called, which tensor each is at
-// present, and what became of it in the step under way.
+// The examined parameters and buffers: their names, the tensors they currently are, and their use
+// in the current step.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace ddp_doctor {
 
-// One tensor of the record, by its place in a module: the tensor there may change.
+// One tensor of the record, identified by its place in a module: the tensor there may change.
 struct Entry {
   TensorInfo info;
   std::string model;  // label of its module
@@ -28,7 +28,7 @@ struct Entry {
   int arrivals = 0;
   int arrivals_at_step = 0;
   int last_backward = 0;
-  std::int64_t seen_in = 0;       // the step in which its weight was last looked at
+  std::int64_t seen_in = 0;       // the step in which its weight was last examined
   std::int64_t seen_version = 0;  // which every write in place counts up
 
   int id() const { return info.id; }
@@ -42,7 +42,7 @@ class TensorTable {
   // To be set first. `tell(id)`: a gradient has arrived at this parameter, in the thread that
   // brings it.
   void on_gradient(std::function<void(int id)> tell) { on_gradient_ = std::move(tell); }
-  // Likewise; `warn(text)`: something is examined otherwise than usual.
+  // Likewise; `warn(text)`: something is not examined in the usual way.
   void on_trouble(std::function<void(const std::string& text)> warn) {
     on_trouble_ = std::move(warn);
   }
@@ -50,30 +50,30 @@ class TensorTable {
   // All tensors of a module. With a `wrapper`, its trainable parameters get their index in the
   // reducer.
   void add_module(const ModuleState& module, std::optional<int> wrapper, int backwards);
-  // A parameter that is in no module that we know, under the name "parameterN" until it is.
+  // A parameter in no known module, named "parameterN" until its module is known.
   Entry* add_unknown(const at::Tensor& parameter, std::size_t position, int backwards);
-  // Looks again at a module that a wrapper holds: tensors that took the place of others, or that
-  // autograd knows anew (after .to(torch::kDouble)), are not what the reducer hooked.
+  // Updates a wrapped module: tensors that replaced others, or that have new gradient accumulators
+  // (after .to(torch::kDouble)), are not what the reducer hooked.
   void follow(const ModuleState& module, int wrapper, int backwards);
-  // This wrapper never came to be.
+  // This wrapper was never constructed.
   void unwrap(int wrapper);
 
-  // Frozen parameters may have been unfrozen: asks autograd to tell when their gradients arrive.
+  // Hooks parameters that have been unfrozen.
   void hook_trainable();
-  // Whether autograd had forgotten our hook, as it does when torch::load reads into the parameter.
+  // Whether autograd had lost the hook, as after torch::load reads into the parameter.
   bool hook_again(Entry& entry);
 
   Entry* find(const at::Tensor& tensor);
   Entry& at(int id) { return *entries_[static_cast<std::size_t>(id)]; }
   const std::vector<std::unique_ptr<Entry>>& entries() const { return entries_; }
   std::int64_t parameter_elements() const;
-  // By the node that accumulates its gradient; null if it is none of ours.
+  // By its gradient accumulator; null if it is not examined.
   Entry* of_node(const torch::autograd::Node* node);
 
-  // Tells the record about tensors that are new or changed.
+  // Records descriptions of new and changed tensors.
   void describe();
   using Pairs = std::vector<std::pair<const Entry*, at::Tensor>>;
-  // GPUs look at theirs themselves, where they can.
+  // Examines GPU tensors on the GPU, if possible.
   void observe(Stage stage, int what, const Pairs& pairs);
 
  private:

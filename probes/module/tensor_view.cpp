@@ -13,7 +13,7 @@ at::Tensor as_bytes(const at::Tensor& tensor) {
       at::TensorOptions().dtype(at::kByte));
 }
 
-// Sparse gradients are compared as the dense ones that they stand for.
+// Sparse gradients are compared as dense tensors.
 at::Tensor strided(const at::Tensor& tensor) {
   return tensor.is_sparse() ? tensor.detach().to_dense() : tensor.detach();
 }

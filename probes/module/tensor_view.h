@@ -12,13 +12,13 @@
 
 namespace ddp_doctor {
 
-// A dtype that lib/digest does not know (complex, quantized, 8-bit floats) is seen as bytes: its
-// bits are compared, its figures are those of the bytes.
+// A dtype that lib/digest does not know (complex, quantized, 8-bit floats) is read as bytes: its
+// bits are compared, and its statistics are those of the bytes.
 std::string dtype_name(at::ScalarType dtype);
 bool seen_as_bytes(at::ScalarType dtype);
 
-// The elements in row-major order where the tensor is, of sparse ones the dense tensor that they
-// stand for; detached.
+// The elements in row-major order where the tensor is, of sparse tensors the dense equivalent;
+// detached.
 at::Tensor dense(const at::Tensor& tensor);
 
 // A tensor's elements in host memory; keeps them alive.

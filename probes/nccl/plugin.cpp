@@ -53,7 +53,7 @@ void abort_backend(Backend& backend) {
   if constexpr (requires { backend.abort(); }) {
     backend.abort();
   } else if constexpr (requires { backend.abort(std::string()); }) {
-    backend.abort(std::string("ddp-doctor: the rank gives up"));
+    backend.abort(std::string("ddp-doctor: the rank aborts"));
   }
 }
 

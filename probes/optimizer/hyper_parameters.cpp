@@ -84,7 +84,7 @@ json hyper_parameters_of(const optim::Optimizer& optimizer) {
 }
 
 json state_of(const optim::Optimizer& optimizer) {
-  // Summed, as the states stand in no order that other ranks share.
+  // Summed, because the order of the states may differ across ranks.
   std::uint64_t checksum = 0;
   for (const auto& [key, state] : optimizer.state()) {
     for (const auto& tensor : tensors_in(*state)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an optimizer holds beside its parameters, as JSON that two ranks can be compared by.
+// An optimizer's hyper-parameters and state, as JSON for comparing ranks.
 #pragma once
 
 #include <torch/optim/optimizer.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An optimizer of yours that tells the examination of its steps:
+// An optimizer that reports its steps to the examination:
 //
 //   ddp_doctor::Observed<torch::optim::Adam> optimizer(model->parameters(), 1e-3);
 //
-// It is a torch::optim::Adam, takes what that takes, and does what that does. Without an
-// Examination a step() costs one look at a pointer more.
+// It is a torch::optim::Adam, with the same arguments and behaviour. Without an Examination, step()
+// costs one pointer check.
 #pragma once
 
 #include <torch/optim/optimizer.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Put ahead of everything on PYTHONPATH by `ddp-doctor run`: starts the probe, then runs the sitecustomize that this one shadows."""
+"""`ddp-doctor run` puts this first on PYTHONPATH. Starts the probe, then runs the sitecustomize that this one shadows."""
 import importlib.machinery
 import importlib.util
 import os
@@ -11,7 +11,7 @@ def _start_probe():
         import ddp_doctor_probe
 
         ddp_doctor_probe.start()
-    except Exception as error:  # the program comes first
+    except Exception as error:  # must not stop the program
         print(f"ddp-doctor: the probe did not start: {error!r}", file=sys.stderr)
 
 

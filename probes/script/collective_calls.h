@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rank's call log (call_log.h): what it does that waits for other ranks, all in one group.
+// The rank's call log (call_log.h): its calls that wait for other ranks, all in one group.
 #pragma once
 
 #include <torch/types.h>

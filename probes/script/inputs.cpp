@@ -51,7 +51,7 @@ InputSpec parse_input(const std::string& text) {
   const auto* known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                    [&](const auto& entry) { return match[1] == entry.first; });
   if (known == std::end(kDTypes))
-    throw Error(fmt::format("--input {}: {} is not a dtype; there are {}", text, match[1].str(),
+    throw Error(fmt::format("--input {}: {} is not a dtype; choose one of {}", text, match[1].str(),
                             dtype_names()));
   spec.dtype = known->second;
   static const std::regex comma(",");
@@ -66,7 +66,7 @@ InputSpec parse_input(const std::string& text) {
 
 at::Tensor make_input(const InputSpec& spec, std::int64_t seed, int rank, std::int64_t micro_batch,
                       std::size_t position) {
-  // Any odd constants will do: they only keep neighbours apart.
+  // Any odd constants work: they only separate neighbouring seeds.
   const auto mixed = static_cast<std::uint64_t>(seed) * 0x9E3779B97F4A7C15ull +
                      static_cast<std::uint64_t>(rank) * 0xBF58476D1CE4E5B9ull +
                      static_cast<std::uint64_t>(micro_batch) * 0x94D049BB133111EBull + position;

@@ -17,7 +17,7 @@ struct InputSpec {
   std::int64_t bound = 10;  // integers are drawn from [0, bound): int64[8,16]:5000
 };
 
-// Throws Error naming what is wrong and what is accepted.
+// Throws Error with the problem and the accepted form.
 InputSpec parse_input(const std::string& text);
 
 // Normal floats, uniform integers and bools; the same for the same seed, rank, micro-batch and

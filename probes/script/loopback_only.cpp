@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every socket that a rank listens on is on the loopback interface, whoever opens it.
+// Makes every listening socket of a rank use the loopback interface.
 //
-// Gloo is told its address, but c10d's TCPStore listens on all of them and has no setting for it.
-// This definition of bind() stands before the C library's for everything in the process, and
-// replaces "any address" by loopback.
+// Gloo accepts an address, but c10d's TCPStore listens on all addresses and has no setting for it.
+// This definition of bind() precedes the C library's for the whole process, and replaces "any
+// address" by loopback.
 
 #include <dlfcn.h>
 #include <netinet/in.h>

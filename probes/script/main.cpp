@@ -23,15 +23,15 @@
 namespace ddp_doctor {
 namespace {
 
-// NCCL wants a GPU for each rank.
+// NCCL needs one GPU per rank.
 c10::Device own_gpu(const WorkerOptions& options) {
   const int gpus = nccl_plugin().gpus();
-  if (gpus == 0) throw Error("--backend nccl: no GPU can be seen here; use --backend gloo");
+  if (gpus == 0) throw Error("--backend nccl: no GPU is visible; use --backend gloo");
   if (gpus < options.world_size)
-    throw Error(fmt::format(
-        "--backend nccl: {} ranks need a GPU each, and there are {}; give --nproc-per-node {}, or "
-        "use --backend gloo",
-        options.world_size, gpus, gpus));
+    throw Error(
+        fmt::format("--backend nccl: {} ranks need one GPU each, but there are {}; use "
+                    "--nproc-per-node {} or --backend gloo",
+                    options.world_size, gpus, gpus));
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(options.rank)};
 }
 
@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   }
   std::cout.flush();
   std::cerr.flush();
-  // Destroying a process group can wait for peers that will never answer; the record is closed,
-  // nothing is lost.
+  // Destroying a process group may wait forever for peers; the record is closed, so nothing is
+  // lost.
   _exit(code);
 }

@@ -30,7 +30,7 @@ int say_nccl_version() {
 
 std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code) {
   WorkerOptions options;
-  CLI::App app("One rank of an examination; `ddp-doctor run` starts these.", "script-probe");
+  CLI::App app("One rank of an examination, started by `ddp-doctor run`.", "script-probe");
   app.set_version_flag("--version", std::string("script-probe ") + kVersion + ", LibTorch " +
                                         torch_version() + ", Gloo");
   app.add_option("program", options.program)->required();
@@ -50,7 +50,8 @@ std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code
   app.add_option("--port", options.port);
   app.add_option("--rank", options.rank)->envname("RANK");
   app.add_option("--world-size", options.world_size)->envname("WORLD_SIZE");
-  // For `ddp-doctor env`: says which NCCL there is, and how many GPUs, or why there is none.
+  // For `ddp-doctor env`: prints the NCCL version and the number of GPUs, or why NCCL is
+  // unavailable.
   if (argc == 2 && std::string_view(argv[1]) == "--nccl-version") {
     exit_code = say_nccl_version();
     return {};

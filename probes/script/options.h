@@ -33,7 +33,8 @@ struct WorkerOptions {
   int world_size = 1;
 };
 
-// Nothing where the process should end at once with `exit_code` (--version, --help, usage errors).
+// Nothing if the process should exit immediately with `exit_code` (--version, --help, usage
+// errors).
 std::optional<WorkerOptions> parse_options(int argc, char** argv, int& exit_code);
 
 }  // namespace ddp_doctor

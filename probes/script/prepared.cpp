@@ -39,7 +39,7 @@ Request parse(const std::string& message) {
   return request;
 }
 
-// Without a command: nobody asks any more.
+// Without a command: no more requests.
 Request next_request(int socket) {
   std::string buffer(1 << 20, '\0');
   int output = -1;
@@ -73,8 +73,8 @@ void belong_to(pid_t parent) {
   if (getppid() != parent) _exit(127);
 }
 
-// Forks twice: whoever has lost its parent is adopted by the subreaper. Returns 0 in the rank, its
-// process id or -1 in the process that waits.
+// Forks twice: an orphaned process is adopted by the subreaper. Returns 0 in the rank, its process
+// id or -1 in the process that waits.
 pid_t fork_orphan(int socket) {
   int told[2];
   if (pipe(told) != 0) return -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A worker that waits for requests and forks a rank for each: what tool/prepared_ranks.h talks to.
+// A worker that waits for requests of tool/prepared_ranks.h and forks a rank for each.
 #pragma once
 
 #include <span>

@@ -101,11 +101,10 @@ void Program::check_methods() const {
   for (const at::Tensor& parameter : module_.parameters())
     trainable = trainable || parameter.requires_grad();
   if (!trainable) {
-    throw Error(
-        fmt::format("{}: no parameter requires a gradient, so there is nothing to train; save a "
-                    "model in training form (not "
-                    "torch.jit.freeze, not with requires_grad=False everywhere)",
-                    file_));
+    throw Error(fmt::format(
+        "{}: no parameter requires a gradient, so there is nothing to train; save a trainable "
+        "model (without torch.jit.freeze, and with requires_grad=True somewhere)",
+        file_));
   }
   if (has_training_step_) return;
   if (!module_.find_method("forward").has_value()) {
@@ -116,14 +115,13 @@ void Program::check_methods() const {
   if (!has_batch_ && inputs_.size() < required_arguments_of(module_, "forward")) {
     throw Error(
         fmt::format("{}: forward needs {} input(s), {} given, and the program defines no batch(); "
-                    "give each with --input, for "
-                    "example --input float32[8,32]",
+                    "give each with --input, for example --input float32[8,32]",
                     file_, required_arguments_of(module_, "forward"), inputs_.size()));
   }
   if (!has_batch_ && inputs_.size() > arguments_of(module_, "forward")) {
-    throw Error(
-        fmt::format("{}: forward takes {} input(s), --input was given {} times; drop the surplus",
-                    file_, arguments_of(module_, "forward"), inputs_.size()));
+    throw Error(fmt::format(
+        "{}: forward takes {} input(s), but --input was given {} times; remove the extra ones",
+        file_, arguments_of(module_, "forward"), inputs_.size()));
   }
 }
 
@@ -154,9 +152,8 @@ Program::Batch Program::batch(int rank, int world_size, std::int64_t step) {
   if (values.size() < needed + for_loss ||
       values.size() - for_loss > arguments_of(module_, "forward")) {
     throw Error(
-        fmt::format("{}: the batch has {} value(s), but forward takes {} and loss {} beside the "
-                    "output; let batch() return "
-                    "forward's arguments followed by loss's",
+        fmt::format("{}: the batch has {} value(s), but forward takes {} and loss takes {} besides "
+                    "the output; return forward's arguments followed by loss's from batch()",
                     file_, values.size(), needed, for_loss));
   }
   if (device_)
@@ -238,9 +235,9 @@ void Program::rehearse(int rank, int world_size) const {
     std::string given;
     for (const auto& input : inputs_) given += " --input " + input.text;
     throw Error(fmt::format(
-        "{}: {}() failed on its own, before anything was synchronized{}: {}\nMend the program{}.",
+        "{}: {}() failed on its own, before anything was synchronized{}: {}\nFix the program{}.",
         file_, method, given.empty() ? "" : ", with" + given, raised_line(error),
-        given.empty() ? "" : ", or give inputs of the dtype and shape that it wants"));
+        given.empty() ? "" : ", or give inputs of the dtype and shape that it expects"));
   }
 }
 

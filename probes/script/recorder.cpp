@@ -165,7 +165,7 @@ bool Recorder::recorded(std::int64_t step) const {
   return step <= 1 || step == options_.steps || step % options_.every == 0;
 }
 
-// A tensor that cannot be read is said so once, and the training goes on without it.
+// A tensor that cannot be read is reported once, and the training continues without it.
 void Recorder::observe(const at::Tensor& tensor, int id, Stage stage) {
   try {
     step_.observations.push_back({id, stage, digest(LocalTensor(tensor).view())});
@@ -196,19 +196,19 @@ void Recorder::observe_state() {
     for (const auto& parameter : state_.parameters) keep(parameter, id++, Stage::kWeight);
     for (const auto& parameter : frozen_) keep(parameter, id++, Stage::kWeight);
   }
-  // Collected anew: a program may re-assign its buffers. One that has more or fewer of them now has
-  // other ones.
+  // Collected again: a program may re-assign its buffers. If their number changed, they are
+  // different buffers.
   const auto buffers = buffers_of(module_);
   if (buffers.size() + static_cast<std::size_t>(id) != tensors_.size()) {
-    note_trouble("buffers are not examined any more: their number changed");
+    note_trouble("buffers are no longer examined: their number changed");
     return;
   }
   for (const auto& [name, buffer] : buffers) observe(buffer, id++, Stage::kBuffer);
 }
 
-// Values say how far weights are apart; where all ranks have the same bits there is nothing to say,
-// and writing a large model's weights takes longer than a step. Peers are waited for, in the
-// progress maps: between steps, when no time is taken, and until one of them does not answer.
+// Values show how much weights differ. If all ranks have the same bits they are not needed, and
+// writing a large model's weights takes longer than a step. The rank waits for its peers' progress
+// maps between steps, when no time is measured, until one stops responding.
 bool Recorder::peers_have_these_weights() {
   const std::uint64_t mine = digest_of_weights(step_.observations);
   progress_.publish_state(step_.step, mine);

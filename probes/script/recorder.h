@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Takes what a training step leaves behind and writes it to the rank's record: digests, usage,
-// times, kept values.
+// Writes the results of each training step to the rank's record: digests, usage, times, kept
+// values.
 #pragma once
 
 #include <torch/script.h>
@@ -75,7 +75,7 @@ class Recorder {
   std::vector<KeptValues> local_values_;
   std::vector<char> local_seen_;
   Clock::time_point started_;
-  Clock::duration probing_{};  // of the step under way
+  Clock::duration probing_{};  // of the current step
   Clock::duration writing_{};  // of the last write, charged to the step after it
 };
 

@@ -45,7 +45,7 @@ class Wrapped : public Strategy {
   DataParallelReducer reducer_;
 };
 
-// The model is wrapped, and the loss is computed on the inner module all the same.
+// The model is wrapped, but the loss is computed on the inner module.
 class Bypassed : public Strategy {
  public:
   Bypassed(ModuleState module, const ProcessGroupPtr& process_group)
@@ -86,8 +86,8 @@ class HandWritten : public Strategy {
   CollectiveCalls& calls_;
 };
 
-// for p in parameters: if p.grad is not None: all_reduce(p.grad). Right as long as every rank has
-// the same gradients.
+// for p in parameters: if p.grad is not None: all_reduce(p.grad). Correct only if every rank has
+// gradients for the same parameters.
 class AllReduceEach : public HandWritten {
  public:
   using HandWritten::HandWritten;
@@ -141,7 +141,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState mod
   const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
                      std::end(kScriptStrategies);
   if (!known)
-    throw Error(fmt::format("{} is not a strategy; there are {}", name,
+    throw Error(fmt::format("{} is not a strategy; choose one of {}", name,
                             fmt::join(kScriptStrategies, ", ")));
   DistributedDataParallelOptions options;
   options.find_unused_parameters = name == "ddp-find-unused";

@@ -27,14 +27,14 @@ class Strategy {
   };
 
   virtual ~Strategy() = default;
-  // Runs `forward`, through the wrapper where there is one; its result is handed on as the wrapper
+  // Runs `forward`, through the wrapper if there is one, and returns its result as the wrapper
   // would.
   virtual c10::IValue forward(const std::function<c10::IValue()>& forward) = 0;
   // Runs `backward`, of what forward() gave; `reduced` unless gradients are only accumulated.
   virtual void backward(bool /*reduced*/, const std::function<void()>& backward) { backward(); }
-  // After the last backward of a step: what a program does by hand.
+  // Hand-written synchronization after the last backward of a step.
   virtual void synchronize() {}
-  // The wrapper, used or not; null where the strategy has none.
+  // The wrapper, used or not; null if the strategy has none.
   virtual DataParallelReducer* reducer() { return nullptr; }
 
   Counts take_counts() { return std::exchange(counts_, {}); }

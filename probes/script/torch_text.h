@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What LibTorch says, for people.
+// LibTorch's messages, shortened for users.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -23,7 +23,7 @@ inline std::string message_without_backtrace(const std::exception& error) {
   return text;
 }
 
-// The last line: below TorchScript's trace stands what was raised.
+// The last line: the error follows TorchScript's trace.
 inline std::string raised_line(const std::exception& error) {
   const std::string text = message_without_backtrace(error);
   return text.starts_with("The following operation failed") ? text.substr(text.rfind('\n') + 1)

@@ -31,11 +31,11 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const WorkerOptions& opt
   if (options.optimizer == "adamw")
     return std::make_unique<torch::optim::AdamW>(parameters,
                                                  torch::optim::AdamWOptions(options.lr));
-  throw Error(fmt::format("--optimizer {}: there are sgd, adam and adamw", options.optimizer));
+  throw Error(fmt::format("--optimizer {}: choose sgd, adam or adamw", options.optimizer));
 }
 
-// Python's zero_grad(set_to_none=True), its default since 2.0: a parameter without a gradient is
-// told from one with zeros.
+// Python's zero_grad(set_to_none=True), its default since 2.0: it distinguishes a parameter without
+// a gradient from one with zeros.
 void drop_gradients(const std::vector<at::Tensor>& parameters) {
   for (auto parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
@@ -89,10 +89,9 @@ class Trainer {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw Error(
-          fmt::format("rank {} could not join the other ranks: {}; give them more time with "
-                      "--timeout, or fewer ranks",
-                      options_.rank, message_without_backtrace(error)));
+      throw Error(fmt::format(
+          "rank {} could not join the other ranks: {}; use a longer --timeout or fewer ranks",
+          options_.rank, message_without_backtrace(error)));
     }
   }
 
@@ -159,9 +158,9 @@ class Trainer {
     });
   }
 
-  // A rank that exits early would close connections that a slower one still reads from. Seen in the
-  // progress maps, without a collective that could meet one of the program's; whoever has not
-  // finished soon is stuck, and will not.
+  // A rank that exits early would close connections that a slower one still reads from. So it waits
+  // for the others' progress maps, without a collective that could be paired with one of the
+  // program's. A rank that does not finish soon is stuck.
   void leave_together() {
     const auto latest = std::chrono::steady_clock::now() + kLeaveWithin;
     for (int rank = 0; rank < options_.world_size; ++rank) {
@@ -188,7 +187,7 @@ class Trainer {
 }  // namespace
 
 int train(Program& program, const WorkerOptions& options) {
-  // Never destroyed: the process group of a rank that failed may wait for peers that are gone.
+  // Never destroyed: the process group of a failed rank may wait for lost peers.
   return (new Trainer(program, options))->run();
 }
 

@@ -62,7 +62,7 @@ struct UsageObserver::State {
 
 namespace {
 
-// Who is watching the forward pass of this thread: RecordFunction callbacks are plain functions.
+// The observer of this thread's forward pass: RecordFunction callbacks are plain functions.
 template <class State>
 State*& watching() {
   thread_local State* state = nullptr;

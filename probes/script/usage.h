@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which parameters a step used, and how far the others got: read by an operation of the forward
-// pass or not, connected to its output or not. Seen from outside through autograd's hooks and the
-// operator observer; nothing is changed.
+// Which parameters a step used, and how far the others got: whether an operation of the forward
+// pass read them, and whether its output depends on them. Observed through autograd's hooks and
+// RecordFunction; nothing is changed.
 #pragma once
 
 #include <ATen/record_function.h>

@@ -40,7 +40,7 @@ printed 'parameter index 55; blocks.3.weight'; printed '1.9 and later'
 
 # Models that differ.
 explain 0 'RuntimeError: DDP expects same model across all ranks, but Rank 0 has 382 params, while rank 1 has inconsistent 0 params.'
-printed '^DDP306 model-mismatch: error, likely'; printed 'Suspect the launch'
+printed '^DDP306 model-mismatch: error, likely'; printed 'Check the launch'
 explain 0 'RuntimeError: [1]: params[0] in this process with sizes [5, 4] appears not to match sizes of the same param in process 0.'
 printed '^DDP306 '; printed 'rank 1: parameter index 0; sizes \[5, 4\]'
 

@@ -15,7 +15,7 @@ LOG
 doctor 0 explain - <"$work/train.log"
 printed '^2 known texts in 9 lines, nearest to the cause first'
 [ "$(grep -c '^DDP' "$work/out")" = 2 ] && grep '^DDP' "$work/out" | head -n 1 | grep -q '^DDP205 .*rank 1, from line 8' || fail "the cause does not stand first"
-printed 'follows from the first above, DDP205'
+printed 'a consequence of the first error above, DDP205'
 printed 'ddp-doctor run /home/me/train.py'
 
 doctor 0 explain - --format json <"$work/train.log"

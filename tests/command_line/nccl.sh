@@ -6,10 +6,10 @@ if command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1; then
   exit 77
 fi
 doctor 2 run "$EXAMPLES/curriculum.pt" --backend nccl
-complained 'NCCL is not to be had|no GPU can be seen here'
+complained 'NCCL is unavailable|no GPU is visible'
 complained '--backend gloo'
 
 doctor 0 env
-printed '^NCCL for them  .*(NCCL is not to be had|[0-9.]+; 0 GPUs)'
+printed '^NCCL for them  .*(NCCL is unavailable|[0-9.]+; 0 GPUs)'
 NCCL_DEBUG=WARN doctor 0 env
 printed "^NCCL's settings .*NCCL_DEBUG=WARN"

@@ -63,7 +63,7 @@ TEST_F(CallLogFile, HasWhatReturnedAndWhatDidNot) {
 TEST_F(CallLogFile, KeepsTheLastOnes) {
   CallLog log(file_);
   for (std::int64_t i = 1; i <= CallLog::kCapacity + 5; ++i) log.end(log.begin(all_reduce(i)));
-  log.end(1);  // long gone: another entry stands there
+  log.end(1);  // overwritten long ago by another entry
   const auto calls = read_calls(file_);
   ASSERT_THAT(calls, SizeIs(CallLog::kCapacity));
   EXPECT_EQ(calls.front().number, 6);

@@ -32,7 +32,7 @@ RunBuilder program(const std::string& name, const std::string& strategy, Purpose
   return run;
 }
 
-// Rank 1 has weights of its own from the start, and gradients of its own from step 2 on.
+// Rank 1 has different weights from the start, and different gradients from step 2 on.
 RunBuilder with_two_bugs(const std::string& strategy) {
   RunBuilder run = program("train.py", strategy, Purpose::kFix);
   return run.differ(1, 0, Stage::kWeight, 0).differ(1, 1, Stage::kGradient, 2);

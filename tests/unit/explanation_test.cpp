@@ -192,7 +192,7 @@ TEST(Explanation, ModelsThatDiffer) {
       "DDP expects same model across all ranks, but Rank 0 has 382 params, while rank 1 has "
       "inconsistent 0 params.");
   EXPECT_EQ(zero.certainty, Certainty::kLikely);
-  EXPECT_THAT(first_seen(zero), HasSubstr("Suspect the launch"));
+  EXPECT_THAT(first_seen(zero), HasSubstr("Check the launch"));
 }
 
 TEST(Explanation, ShapesThatDifferInThreeEras) {

@@ -103,7 +103,7 @@ TEST(PartOfARun, IsSickWhereItsOwnRanksPart) {
   EXPECT_THAT(names_of(report.findings[0]), ElementsAre("head.weight"));
 }
 
-// What all ranks together do is not told from some of them.
+// Rules about all ranks are not decided from some of them.
 TEST(PartOfARun, LeavesWhatOnlyAllRanksTell) {
   RunBuilder run = job(16);
   run.wrapper({{"find_unused_parameters", "1"}});
@@ -377,7 +377,7 @@ TEST(MergeOf4096Ranks, FindsHalvesThatPartAlthoughEachMachineIsHealthy) {
   ASSERT_THAT(codes_of(merged.findings), ElementsAre("DDP301"));
   const Finding& finding = merged.findings[0];
   EXPECT_EQ(finding.first_step, 3);
-  EXPECT_EQ(finding.ranks.size(), static_cast<std::size_t>(kRanks));  // who is right, nobody knows
+  EXPECT_EQ(finding.ranks.size(), static_cast<std::size_t>(kRanks));  // unknown which is right
   EXPECT_EQ(finding.evidence["groups"], nlohmann::ordered_json({"0-2047", "2048-4095"}));
   EXPECT_THAT(finding.consequences, IsEmpty());
   EXPECT_THAT(finding.prescription.text, HasSubstr("one with rank 0 and one with rank 2048: "

@@ -46,8 +46,8 @@ std::vector<RankRecord> records() {
 TEST(PrivateSteps, AreLeftOutAndTheRestIsCountedAsByTheOthers) {
   auto all = records();
   EXPECT_THAT(leave_out_private_steps(all),
-              ElementsAre("rank 0 took 3 steps with an optimizer that not every rank has: they are "
-                          "not compared"));
+              ElementsAre("rank 0 took 3 steps with an optimizer that some ranks do not have: "
+                          "these steps are not compared"));
   const auto& zero = all[0];
   ASSERT_THAT(zero.steps, SizeIs(3));
   EXPECT_EQ(zero.steps[1].step, 1);

@@ -228,7 +228,7 @@ TEST_F(ProbeApi, SaysWhyAndGoesOn) {
 TEST_F(ProbeApi, RefusesASecondRecordOfTheSameRank) {
   ddpd_record* record = open();
   EXPECT_EQ(ddpd_open(folder_.path().c_str(), kHeader, 0), nullptr);
-  EXPECT_THAT(ddpd_error(), HasSubstr("exists already"));
+  EXPECT_THAT(ddpd_error(), HasSubstr("already exists"));
   ddpd_close(record);
 }
 

@@ -152,7 +152,8 @@ TEST(FullDisk, LeavesWhatWasWritten) {
     }
     const bool named =
         message.find("rank-00000.sqlite") != message.npos &&
-        message.find("free space there, or write elsewhere with --out DIR") != message.npos;
+        message.find("free some disk space, or choose another folder with --out DIR") !=
+            message.npos;
     std::fprintf(stderr, "%s\n", message.c_str());
     ::_exit(named ? static_cast<int>(number - 1) : 0);
   }

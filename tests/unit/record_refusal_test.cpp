@@ -26,7 +26,7 @@ TEST_F(RecordRefusal, RefusesWhatIsNoFile) {
   EXPECT_THAT(refusal_of(folder_ / "nothing.sqlite"),
               AllOf(HasSubstr("nothing.sqlite"), HasSubstr("no such file: give")));
   EXPECT_THAT(refusal_of(folder_), HasSubstr("it is a folder: give"));
-  EXPECT_THAT(refusal_of("/dev/null"), HasSubstr("no regular file: give"));
+  EXPECT_THAT(refusal_of("/dev/null"), HasSubstr("not a regular file: give"));
 }
 
 TEST_F(RecordRefusal, RefusesAnEmptyFile) {
@@ -43,7 +43,7 @@ TEST_F(RecordRefusal, RefusesWhatIsNotSqlite) {
 
 TEST_F(RecordRefusal, RefusesADatabaseOfAnotherProgram) {
   run_sql("CREATE TABLE step (step INTEGER); PRAGMA user_version = 9");
-  EXPECT_THAT(refusal_of(file()), HasSubstr("SQLite file of another program: give"));
+  EXPECT_THAT(refusal_of(file()), HasSubstr("another program wrote this SQLite file: give"));
 }
 
 TEST_F(RecordRefusal, RefusesANewerSchema) {
@@ -92,7 +92,7 @@ TEST_F(RecordRefusal, RefusesATruncatedFileWhereverItIsCut) {
   for (const std::uintmax_t cut : cuts) {
     fs::copy_file(whole, file(), fs::copy_options::overwrite_existing);
     fs::resize_file(file(), cut);
-    EXPECT_THAT(refusal_of(file()), HasSubstr("damaged or cut short")) << cut << " of " << size;
+    EXPECT_THAT(refusal_of(file()), HasSubstr("damaged or truncated")) << cut << " of " << size;
   }
 }
 

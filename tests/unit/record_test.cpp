@@ -143,7 +143,7 @@ TEST_F(RecordTest, AFailedStepLeavesTheRecordAsItWas) {
     StepRecord bad = full_step(1);
     bad.observations.push_back(bad.observations.front());
     EXPECT_THAT(error_of([&] { writer.write_step(bad); }),
-                AllOf(HasSubstr(file().string()), HasSubstr("has this entry already")));
+                AllOf(HasSubstr(file().string()), HasSubstr("already has this entry")));
     EXPECT_TRUE(RecordReader(file()).read().steps.empty());
     writer.write_step(full_step(1));
     EXPECT_THROW(writer.write_step(full_step(1)), Error);
@@ -206,14 +206,14 @@ TEST_F(RecordTest, CreatesFoldersThatOnlyTheirOwnerCanRead) {
 TEST_F(RecordTest, RefusesToWriteOverARecord) {
   write_record();
   EXPECT_THAT(error_of([&] { RecordWriter again(folder_, header()); }),
-              AllOf(HasSubstr(file().string()), HasSubstr("exists already"), HasSubstr("--out")));
+              AllOf(HasSubstr(file().string()), HasSubstr("already exists"), HasSubstr("--out")));
   EXPECT_EQ(RecordReader(file()).read().steps.size(), 3U);
 }
 
 TEST_F(RecordTest, SaysWhereItCannotCreateTheFolder) {
   std::ofstream(folder_ / "file") << "x";
   EXPECT_THAT(error_of([&] { RecordWriter writer(folder_ / "file/run", header()); }),
-              AllOf(HasSubstr("/file: there is a file of this name"), HasSubstr("--out DIR")));
+              AllOf(HasSubstr("/file: a file with this name exists"), HasSubstr("--out DIR")));
 }
 
 TEST_F(RecordTest, AClosedRecordIsOneFile) {
@@ -325,20 +325,22 @@ TEST_F(RecordTest, AFullDiskIsAnErrorAndWhatWasWrittenStays) {
     const auto steps = RecordReader(file()).read().steps;
     if (written < 10 || steps.size() != std::size_t(written)) return 3;
     std::fprintf(stderr, "%s\n", message.c_str());
-    if (message.find("free space there, or write elsewhere with --out DIR") == message.npos) {
+    if (message.find("free some disk space, or choose another folder with --out DIR") ==
+        message.npos) {
       return 4;
     }
     // A further record, and a further progress map.
     RecordHeader second = header();
     second.rank = 1;
     std::ofstream(folder_ / "rest") << std::string(2 << 20, 'x');
-    if (error_of([&] { RecordWriter writer(folder_, second); }).find("free space") ==
+    if (error_of([&] { RecordWriter writer(folder_, second); }).find("free some disk space") ==
         std::string::npos) {
       return 5;
     }
     if (fs::exists(record_file(folder_, 1))) return 6;
-    if (error_of([&] { ProgressWriter progress(progress_file(folder_, 1)); }).find("free space") ==
-        std::string::npos) {
+    if (error_of([&] {
+          ProgressWriter progress(progress_file(folder_, 1));
+        }).find("free some disk space") == std::string::npos) {
       return 7;
     }
     return 0;

@@ -182,7 +182,7 @@ TEST(SamplerOrderRepeats, StaysQuietForValidation) {
   EXPECT_THAT(diagnosed(before.run), IsEmpty()) << "a trial before training";
 }
 
-// Once an alarm: the training set is looked at again, to measure on it.
+// A former false positive: a second pass over the training set, for evaluation.
 TEST(SamplerOrderRepeats, StaysQuietForEvaluationOnTheTrainingSampler) {
   auto both = Sampling().pass(0, 0, 1).pass(0, 0, 3).pass(0, 1, 3).pass(0, 1, 5).pass(0, 2, 5);
   EXPECT_THAT(diagnosed(both.run), IsEmpty());

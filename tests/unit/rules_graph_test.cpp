@@ -133,7 +133,7 @@ TEST(MarkedReadyTwice, IsOfCheckpointsOnlyWhereThereAreSome) {
   const auto plain = found("DDP205", run);
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->evidence["reentrant_checkpointing"], false);
-  EXPECT_THAT(plain->message, HasSubstr("several autograd passes"));
+  EXPECT_THAT(plain->message, HasSubstr("several backward passes"));
 
   const auto seen = found("DDP205", RunBuilder(run).trace("F0+ R*2 B0+", 1));
   ASSERT_TRUE(seen);

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Two ranks or more that trained `steps` steps, with their call logs, and never came to an end.
+// Two or more ranks that trained `steps` steps, with their call logs, and never finished.
 class Hang {
  public:
   explicit Hang(int world_size = 2, int steps = 3, bool wrapped = true)
@@ -386,7 +386,7 @@ TEST(StalledRank, IsNobodyWhereAllEnteredTheSameCollective) {
   ASSERT_THAT(codes_of(findings), ElementsAre("DDP501"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
   EXPECT_EQ(findings[0].where->line, 10);
-  EXPECT_THAT(findings[0].message, HasSubstr("none came out of it"));
+  EXPECT_THAT(findings[0].message, HasSubstr("none returned"));
 }
 
 TEST(StalledRank, IsOnAnotherMachineWhereAllHereWait) {
@@ -399,7 +399,7 @@ TEST(StalledRank, IsOnAnotherMachineWhereAllHereWait) {
   const auto findings = hang.findings();
   ASSERT_THAT(codes_of(findings), ElementsAre("DDP501"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(2));
-  EXPECT_THAT(findings[0].message, AllOf(HasSubstr("did not answer any more in step 4"),
+  EXPECT_THAT(findings[0].message, AllOf(HasSubstr("stopped responding in step 4"),
                                          HasSubstr("rank 1 waits in the backward")));
 }
 

@@ -216,7 +216,8 @@ TEST(ClipBeforeSync, StaysQuietForAWeightedMean) {
   EXPECT_THAT(diagnosed(counts), ElementsAre("DDP108"));
 }
 
-// Once an alarm: with proportional gradients the reducer's mean is a factor of its own per rank.
+// A former false positive: with proportional gradients the reducer's mean is a different factor on
+// each rank.
 TEST(ClipBeforeSync, StaysQuietWhereAReducerCameInBetween) {
   auto run = reduced(1.0);
   run.call(all_reduce("")).trace("F0+ B0+ C", 1);

@@ -140,7 +140,7 @@ TEST(UpdateOutsideOptimizer, NamesTheStepBeforeWhichItHappened) {
   EXPECT_EQ(findings[0].evidence["parameters_changed"], 1);
 }
 
-// Samples see a few positions only: what was written in place is looked at as a whole.
+// Samples cover only a few positions: tensors written in place are examined completely.
 TEST(UpdateOutsideOptimizer, SeesAWriteBetweenTheSampledPositions) {
   auto run = before_step(3, 2.0, 2.0);
   run.observe(1, 1, Stage::kWeightBefore, 77, 3, 3);
@@ -169,7 +169,8 @@ TEST(UpdateOutsideOptimizer, StaysQuietForNanOnEveryRank) {
   EXPECT_THAT(diagnosed(before_step(3, nan, 2.0)), ElementsAre("DDP305"));
 }
 
-// Once an alarm: it was the optimizer, in the steps between that nobody looked at.
+// A former false positive: the optimizer changed them, in the steps in between that were not
+// examined.
 TEST(UpdateOutsideOptimizer, StaysQuietWhereStepsInBetweenWereNotSeen) {
   auto run = before_step(4, 2.0, 2.5);
   run.differ(1, 1, Stage::kWeight, 4);
@@ -177,7 +178,7 @@ TEST(UpdateOutsideOptimizer, StaysQuietWhereStepsInBetweenWereNotSeen) {
   EXPECT_THAT(diagnosed(run), ElementsAre("DDP301"));
 }
 
-// What is frozen need not be looked at in neighbouring steps: no optimizer changes it in between.
+// Frozen weights need not be examined in consecutive steps: no optimizer changes them in between.
 TEST(UpdateOutsideOptimizer, SeesThatAFrozenWeightChanged) {
   const auto run_of = [](bool wrapped) {
     auto run = healthy();
@@ -196,7 +197,7 @@ TEST(UpdateOutsideOptimizer, SeesThatAFrozenWeightChanged) {
   ASSERT_THAT(codes_of(findings), ElementsAre("DDP305"));
   EXPECT_EQ(findings[0].first_step, 4);
   EXPECT_THAT(names_of(findings[0]), ElementsAre("head.weight"));
-  EXPECT_THAT(findings[0].message, HasSubstr("which are frozen"));
+  EXPECT_THAT(findings[0].message, HasSubstr("frozen weights"));
   EXPECT_THAT(diagnosed(run_of(false)), IsEmpty()) << "rank 0's own average";
 }
 

@@ -102,7 +102,7 @@ TEST(PartialSync, StaysQuietWhereNothingWasSynchronized) {
   auto run = healthy();
   apart(run);
   EXPECT_FALSE(found("DDP104", run));
-  auto alike = healthy();  // both ranks computed the gradient of body.weight alike: no sign of sync
+  auto alike = healthy();  // both ranks computed the same gradient of body.weight: no sign of sync
   alike.observe(1, 0, Stage::kLocalGradient, 50).differ(1, 1, Stage::kGradient, 1);
   EXPECT_FALSE(found("DDP104", alike));
 }

@@ -39,7 +39,7 @@ RunBuilder healthy() {
       .wrapper({{"find_unused_parameters", "0"}});
 }
 
-// What DistributedDataParallel's defaults do with a parameter that nobody uses.
+// The effect of an unused parameter with DistributedDataParallel's defaults.
 RunBuilder unfinished() {
   RunBuilder run = healthy();
   run.unused(0, 0).unused(1, 0).differ(1, 1, Stage::kGradient, 1).differ(1, 1, Stage::kWeight, 1);

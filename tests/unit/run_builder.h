@@ -130,7 +130,7 @@ class RunBuilder {
     return *this;
   }
 
-  // The stage was not looked at.
+  // The stage was not examined.
   RunBuilder& forget(Stage stage) {
     return each_step([&](int, StepRecord& step) {
       std::erase_if(step.observations,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP101: backward passes whose forward went around the wrapper. The reducer is armed at the end of
-// the wrapper's forward (prepare_for_backward); a loss that does not come from there reduces
-// nothing, silently.
+// DDP101: backward passes whose forward bypassed the wrapper. The wrapper's forward prepares the
+// reducer at its end (prepare_for_backward). A loss that does not come from that forward reduces
+// nothing, without an error.
 
 #include <fmt/format.h>
 
@@ -13,19 +13,20 @@
 namespace ddp_doctor {
 namespace {
 
-bool went_around(const StepRecord& step) {
+bool bypassed_wrapper(const StepRecord& step) {
   return step.forwards_around_wrapper > 0 && step.forwards_through_wrapper == 0 &&
          step.backwards > 0;
 }
 
-// The first of the steps up to `step`, which were not examined but counted, that went around too.
-std::int64_t began_with(const Timeline& timeline, const TimelineStep& step) {
+// The first step of the run of bypassing steps that ends with `step`: steps that were counted but
+// not examined are included.
+std::int64_t first_bypassed_step(const Timeline& timeline, const TimelineStep& step) {
   std::int64_t first = step.number;
   for (auto before = timeline.steps.rbegin(); before != timeline.steps.rend(); ++before) {
     if (before->number >= step.number) continue;
     const bool around =
         std::any_of(before->ranks.begin(), before->ranks.end(), [](const StepRecord* record) {
-          return record != nullptr && went_around(*record) && record->collectives == 0;
+          return record != nullptr && bypassed_wrapper(*record) && record->collectives == 0;
         });
     if (before->examined() || !around) break;
     first = before->number;
@@ -51,17 +52,16 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
     for (int rank : all_ranks(timeline)) {
       const auto& record = *step->at(rank);
       by_hand = by_hand || record.collectives > 0;
-      if (!went_around(record)) continue;
+      if (!bypassed_wrapper(record)) continue;
       here.push_back(rank);
       around += record.forwards_around_wrapper;
     }
-    // Whoever goes around the wrapper and then synchronizes by hand, with equal gradients to show
-    // for it, is right.
+    // Bypassing the wrapper and synchronizing by hand is correct if the gradients are equal.
     if (here.empty() || (by_hand && differing(timeline, *step, Stage::kGradient).empty())) continue;
     ++bypassed;
     ranks.insert(here.begin(), here.end());
     if (!finding.first_step) {
-      finding.first_step = began_with(timeline, *step);
+      finding.first_step = first_bypassed_step(timeline, *step);
       finding.evidence["gradients_differing"] = differing(timeline, *step, Stage::kGradient).size();
     }
   }
@@ -73,12 +73,11 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
   finding.evidence["parameters"] = timeline.trainable().size();
   finding.message = fmt::format(
       "In {} of {} the loss did not go through the DistributedDataParallel wrapper's forward, so "
-      "no gradient was "
-      "reduced: each rank trains its own {}, without an error from PyTorch.",
+      "no gradient was reduced: each rank trains its own {}, without an error from PyTorch.",
       bypassed, count_of(steps.size(), "step"), model_of(timeline));
   finding.prescription = {
-      "Compute the loss from the wrapper's forward: ddp(x) instead of ddp.module(x), and move what "
-      "other methods of the module compute into its forward.",
+      "Call the wrapper, ddp(x), instead of ddp.module(x). Move what other methods of the module "
+      "compute into its forward.",
       "ddp",
       {},
       {"allreduce-flat"}};

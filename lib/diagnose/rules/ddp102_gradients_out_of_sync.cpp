@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP102: what the optimizer got is not the same on every rank, bit for bit.
+// DDP102: the optimizer's gradients are not bit-identical on every rank.
 
 #include <fmt/format.h>
 
@@ -42,9 +42,9 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
       "At optimizer.step the gradient of {} differs across ranks, in {} of {}.",
       all ? "every parameter" : list_of(finding.parameters), apart, count_of(steps.size(), "step"));
   finding.prescription = {
-      "Average the gradients over all ranks after the last backward of a step and before anything "
-      "reads them: let DistributedDataParallel do it, or all-reduce every parameter's gradient, "
-      "zeros where a rank has none.",
+      "Average the gradients over all ranks after the last backward of each step: let "
+      "DistributedDataParallel do it, or all-reduce every parameter's gradient, with zeros on "
+      "ranks that have none.",
       collectives ? "allreduce-flat" : "ddp",
       {},
       {"allreduce-flat"}};

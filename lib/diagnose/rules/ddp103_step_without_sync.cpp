@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP103: the optimizer stepped on gradients whose last micro-batch ran under no_sync, so that its
-// part, or all of them, was never averaged.
+// DDP103: the last micro-batch before optimizer.step() ran under no_sync, so its gradients, or
+// those of all micro-batches, were never averaged.
 
 #include <fmt/format.h>
 
@@ -46,14 +46,14 @@ Verdict check_step_without_sync(const Timeline& timeline) {
   finding.evidence["steps_without_sync"] = without;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "In {} of {} the optimizer stepped although the last micro-batch ran under no_sync ({} of {} "
-      "in step {}): their gradients were never averaged.",
+      "In {} of {} the optimizer stepped after the last micro-batch ran under no_sync ({} of {} "
+      "micro-batches in step {}): their gradients were never averaged.",
       without, count_of(steps.size(), "step"),
       finding.evidence["micro_batches_after_the_last_reduction"].get<std::size_t>(),
       finding.evidence["micro_batches"].get<int>(), *finding.first_step);
   finding.prescription = {
-      "Leave no_sync for the last micro-batch before optimizer.step(), forward and backward both; "
-      "look at the condition that decides which one is the last, and at the end of an epoch.",
+      "Run the last micro-batch before optimizer.step() outside no_sync, both forward and "
+      "backward. Check the condition that selects the last micro-batch, and the end of an epoch.",
       "allreduce-flat"};
   return std::vector{finding};
 }

@@ -9,7 +9,7 @@
 namespace ddp_doctor {
 namespace {
 
-// Left to DDP105 and DDP106, which know more: not what a reducer hooked, or nothing that it knows.
+// DDP105 and DDP106 report these more precisely: replaced after wrapping, or outside any wrapper.
 bool is_special(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
   const bool outside = timeline.has_wrapper() && !tensor.ddp_index;
@@ -26,7 +26,8 @@ bool everywhere(const Timeline& timeline, const TimelineStep& step, int id) {
   return true;
 }
 
-// The hand-written one; null where a wrapper did it, and calls are for other things, such as a log.
+// The hand-written call; null if a wrapper synchronized and the calls are for something else, such
+// as logging.
 const Collective* synchronization(const Timeline& timeline, const TimelineStep& step) {
   for (const auto* call : calls_before_step(step, 0)) {
     if (!timeline.has_wrapper() || call->target.starts_with("gradient")) return call;
@@ -42,8 +43,8 @@ std::set<int> synchronized_in(const Timeline& timeline, const TimelineStep& step
   return together;
 }
 
-// A step and, in a loop that synchronizes by hand, those of other optimizers between this one's
-// last step and its next.
+// The step at `at`. If the loop synchronizes by hand, also the steps of other optimizers between
+// this optimizer's previous step and its next one.
 std::vector<const TimelineStep*> round_of(const Timeline& timeline,
                                           const std::vector<const TimelineStep*>& steps,
                                           std::size_t at) {
@@ -100,16 +101,15 @@ Verdict check_partial_sync(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   finding.evidence["hand_written"] = by_hand;
   finding.message = fmt::format(
-      "{} of {} were synchronized, but {} had a gradient on every rank and {} not, in {} of {}.",
+      "Only {} of {} were synchronized: {} {} not, although every rank had a gradient, in {} of "
+      "{}.",
       synchronized.size(), count_of(synchronized.size() + left_out.size(), "parameter"),
       list_of(finding.parameters), left_out.size() == 1 ? "was" : "were", partial,
       count_of(steps.size(), "step"));
   finding.prescription =
-      by_hand ? Prescription{"Let the hand-written synchronization go over all parameters that the "
-                             "optimizer holds: every group of optimizer.param_groups, every module.",
+      by_hand ? Prescription{"Synchronize all parameters that the optimizer holds: every group in optimizer.param_groups, every module.",
                              "allreduce-flat"}
-              : Prescription{"Let every parameter's gradient arrive in the micro-batch that is "
-                             "synchronized: what was used only under no_sync is not averaged.",
+              : Prescription{"Use every parameter in the micro-batch that is synchronized: gradients from no_sync alone are not averaged.",
                              "allreduce-flat"};
   return std::vector{finding};
 }

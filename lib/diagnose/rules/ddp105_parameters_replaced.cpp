@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP105: the live parameters are not the ones any more that the reducer hooked.
+// DDP105: the model's parameters are no longer the ones that the reducer hooked.
 
 #include <fmt/format.h>
 
@@ -35,13 +35,13 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
   finding.evidence["parameters_replaced"] = replaced.size();
   finding.evidence["parameters"] = timeline.trainable().size();
   finding.message = fmt::format(
-      "{} {} not what DistributedDataParallel hooked when it was constructed: moved, cast, "
-      "re-assigned or made anew after wrapping. The reducer waits for the old ones, and the "
-      "gradients of the new ones stay local.",
-      list_of(finding.parameters), replaced.size() == 1 ? "is" : "are");
+      "{} {} replaced after DistributedDataParallel was constructed (moved, cast or re-assigned). "
+      "The reducer waits for the original parameters, and the gradients of the new ones stay "
+      "local.",
+      list_of(finding.parameters), replaced.size() == 1 ? "was" : "were");
   finding.prescription = {
-      "Change, move or replace parameters before DistributedDataParallel(model), or wrap again "
-      "afterwards; to load values use parameter.data.copy_() or load_state_dict.",
+      "Move, cast or replace parameters before DistributedDataParallel(model), or wrap the model "
+      "again afterwards. To load values, use load_state_dict or parameter.data.copy_().",
       "allreduce-flat"};
   return std::vector{finding};
 }
@@ -51,7 +51,7 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
 const Rule kParametersReplaced = {"DDP105",
                                   "parameters-replaced-after-wrap",
                                   Severity::kError,
-                                  "live parameters are not the ones that the reducer hooked",
+                                  "the model's parameters are not the ones that the reducer hooked",
                                   check_parameters_replaced,
                                   Scope::kWrapper};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP106: the optimizer updates trainable parameters that no wrapper covers, on gradients that
-// differ from rank to rank.
+// DDP106: the optimizer updates trainable parameters that no wrapper covers, and their gradients
+// differ across ranks.
 
 #include <fmt/format.h>
 
@@ -56,18 +56,16 @@ Verdict check_parameters_outside(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   finding.evidence["in_a_wrapped_module"] = unfrozen;
   finding.message = fmt::format(
-      "The optimizer updates {}, which no DistributedDataParallel covers: {}. Their gradients "
-      "differ "
-      "across ranks in {} of {}.",
+      "The optimizer updates {}, which no DistributedDataParallel wrapper covers: {}. Their "
+      "gradients differ across ranks in {} of {}.",
       list_of(finding.parameters),
-      unfrozen ? "they were frozen, or not there, when it was constructed"
+      unfrozen ? "they were frozen or missing when it was constructed"
                : "their module was never wrapped",
       apart, count_of(steps.size(), "step"));
   finding.prescription = {
-      unfrozen
-          ? "Construct DistributedDataParallel again after unfreezing or adding parameters, or "
-            "wrap with everything trainable that will ever be trained."
-          : "Wrap that module too, or put it into the wrapped one.",
+      unfrozen ? "Construct DistributedDataParallel again after unfreezing or adding parameters, "
+                 "or construct it when everything that will be trained requires gradients."
+               : "Wrap that module too, or make it a submodule of the wrapped one.",
       "ddp",
       {},
       {"allreduce-flat"}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP107: what was synchronized is k times the mean of the local gradients, k not 1.
+// DDP107: the synchronized gradients are k times the mean of the local ones, k not 1.
 //
-// Decided on samples: the values at a few fixed positions of every gradient, before and after the
-// synchronization. One k must fit all of them, to the accuracy of the dtype.
+// Decided by samples: the values at a few fixed positions of every gradient, before and after the
+// synchronization. One k must fit all of them, within the precision of the dtype.
 
 #include <fmt/format.h>
 
@@ -17,20 +17,20 @@ namespace ddp_doctor {
 namespace {
 
 constexpr double kScaleTolerance = 0.01;  // compression to half precision stays well below
-constexpr std::size_t kFewest = 8;        // values that must agree on k
+constexpr std::size_t kMinValues = 8;     // values that must agree on k
 
 std::optional<Sample> synchronized(const TimelineStep& step, int rank, int id, bool by_hand) {
   return step.sample(rank, id, by_hand ? Stage::kGradient : Stage::kReducedGradient);
 }
 
-// What went in. By hand: right after the backward and a reducer's work, if any, because dividing
-// before the all-reduce is as good as dividing after it.
+// The input of the synchronization. For a hand-written one: the gradient right after the backward
+// and the reducer, if any, because the program may divide before the all-reduce or after it.
 std::optional<Sample> local(const TimelineStep& step, int rank, int id, bool by_hand) {
   auto reduced = by_hand ? step.sample(rank, id, Stage::kReducedGradient) : std::nullopt;
   return reduced ? reduced : step.sample(rank, id, Stage::kLocalGradient);
 }
 
-// Collectives that can have synchronized all gradients, and not only a figure for the log.
+// The collectives are large enough to have synchronized all gradients, not only a metric.
 bool synchronizes_by_hand(const Timeline& timeline, const TimelineStep& step) {
   std::int64_t needed = 0;
   for (int id : timeline.trainable())
@@ -43,8 +43,8 @@ bool synchronizes_by_hand(const Timeline& timeline, const TimelineStep& step) {
   return sent >= needed;
 }
 
-// k for the values of one step, if there is one. Values far below the largest are left out: their
-// sums round too coarsely to tell.
+// k for the values of one step, if there is one. Values far below the largest are ignored: the
+// rounding error of their sums is too large.
 std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, bool by_hand) {
   struct Sums {
     std::vector<double> after, mean, magnitude;
@@ -58,7 +58,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
     const std::vector<double> zeros(after->values.size(), 0.0);
     sums.push_back({{after->values.begin(), after->values.end()}, zeros, zeros, id});
   }
-  // Rank by rank: what a rank saw of all tensors lies together.
+  // Rank by rank: a rank's samples of all tensors are stored together.
   for (int rank : all_ranks(timeline)) {
     for (auto& [after, mean, magnitude, id, all] : sums) {
       if (!all) continue;
@@ -75,7 +75,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   for (const auto& [after, mean, magnitude, id, all] : sums) {
     if (!all) continue;
     for (std::size_t i = 0; i < mean.size(); ++i) {
-      // Where the ranks cancel each other the quotient says nothing.
+      // Where the ranks cancel each other the quotient is meaningless.
       if (std::abs(mean[i]) < 0.1 * magnitude[i] || !std::isfinite(mean[i])) continue;
       pairs.emplace_back(mean[i], after[i]);
       largest = std::max(largest, std::abs(mean[i]));
@@ -85,7 +85,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   for (const auto& [mean, after] : pairs) {
     if (std::abs(mean) > 1e-3 * largest) factors.push_back(after / mean);
   }
-  if (factors.size() < kFewest) return {};
+  if (factors.size() < kMinValues) return {};
   std::nth_element(factors.begin(),
                    factors.begin() + static_cast<std::ptrdiff_t>(factors.size() / 2),
                    factors.end());
@@ -97,8 +97,8 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   return k;
 }
 
-// The losses were divided before backward, by the world size or by what all ranks have together
-// (samples, tokens): summing is then right.
+// The losses were divided before backward, by the world size or by the total of all ranks (samples,
+// tokens): then a sum is correct.
 bool divided_before(const Timeline& timeline, const TimelineStep& step, double k) {
   double sum = 0.0;
   for (int rank : all_ranks(timeline)) {
@@ -119,10 +119,10 @@ bool near(double k, double factor) {
   return std::abs(k - factor) < kScaleTolerance * std::abs(factor);
 }
 
-// Divided too often or too rarely by a number of ranks: of all of them, or of a group in which some
-// synchronized. Clipping after a hand-written synchronization scales as well, by another factor in
-// every step.
-bool is_plain(double k, const TimelineStep& step) {
+// k is explained by dividing too often or not often enough by a number of ranks: the world size, or
+// the size of a group used for synchronization. Clipping after a hand-written synchronization also
+// scales, but by a different factor in every step.
+bool is_rank_count_factor(double k, const TimelineStep& step) {
   const auto world = static_cast<double>(step.expected());
   if (near(k, world) || near(k, 1.0 / world) || near(k, world * world)) return true;
   const auto calls = calls_before_step(step, step.first_rank());
@@ -143,7 +143,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
     if (by_hand && !synchronizes_by_hand(timeline, *step)) continue;
     const auto k = factor_of(timeline, *step, by_hand);
     if (!k) continue;
-    if (by_hand && !is_plain(*k, *step)) return std::vector<Finding>{};
+    if (by_hand && !is_rank_count_factor(*k, *step)) return std::vector<Finding>{};
     if (std::abs(*k - 1.0) <= 2 * kScaleTolerance || divided_before(timeline, *step, *k) ||
         divided_by_micro_batches(*step, *k))
       return std::vector<Finding>{};
@@ -161,18 +161,17 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   finding.evidence["steps_checked"] = factors.size();
   finding.evidence["hand_written"] = by_hand;
   finding.message = fmt::format(
-      "Synchronized gradients are {:.4g} times the mean of the local ones on all parameters, in "
-      "all "
-      "{} that could be compared ({} ranks).",
+      "Synchronized gradients are {:.4g} times the mean of the local gradients for all parameters, "
+      "in all {} that could be compared ({} ranks).",
       factors.front(), count_of(factors.size(), "step"), all_ranks(timeline).size());
   if (by_hand) {
-    // No strategy takes a program's own collectives away, and averaging sums again leaves sums.
+    // No strategy removes a program's own collectives, and averaging sums again leaves sums.
     finding.prescription = {
         "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG.", ""};
   } else {
     finding.prescription = {
-        "A communication hook must divide by the world size itself: DistributedDataParallel does "
-        "not once a hook is registered.",
+        "Divide by the world size in the communication hook: DistributedDataParallel does not "
+        "divide once a hook is registered.",
         "ddp",
         {},
         {"allreduce-flat"}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP108: between backward and synchronization the gradients were multiplied by a factor that is
-// not the same on every rank: a clip by the local norm, a normalisation.
+// DDP108: between backward and synchronization the gradients were multiplied by a factor that
+// differs across ranks: clipping by the local norm, or normalization.
 
 #include <fmt/format.h>
 
@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kTolerance = 1e-3;
 
-// By what one factor `rank` changed its gradients between two stages; nothing if they were not
-// changed by one factor.
+// The factor by which `rank` scaled its gradients between two stages; nothing if no single factor
+// fits.
 std::optional<double> factor_between(const Timeline& timeline, const TimelineStep& step, int rank,
                                      Stage from, Stage to) {
   std::vector<double> factors;
@@ -25,7 +25,7 @@ std::optional<double> factor_between(const Timeline& timeline, const TimelineSte
     const auto before = step.sample(rank, id, from);
     const auto after = step.sample(rank, id, to);
     if (!before || !after || before->values.size() != after->values.size()) continue;
-    // A reducer came in between: what differs from the local gradient is the mean.
+    // The reducer ran in between: the value is the mean, not a scaled local gradient.
     if (to == Stage::kCollectiveGradient && step.sample(rank, id, Stage::kReducedGradient))
       continue;
     for (std::size_t i = 0; i < before->values.size(); ++i) {
@@ -39,8 +39,8 @@ std::optional<double> factor_between(const Timeline& timeline, const TimelineSte
   return *high;
 }
 
-// Before the first hand-written collective, or between micro-batches that accumulate: there zeros
-// mean a fresh start.
+// Before the first hand-written collective, or between accumulated micro-batches. In the latter, a
+// factor of 0 means that the gradients were zeroed.
 std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, int rank) {
   const auto accumulated =
       factor_between(timeline, step, rank, Stage::kAccumulated, Stage::kBeforeBackward);
@@ -48,15 +48,15 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   return factor_between(timeline, step, rank, Stage::kLocalGradient, Stage::kCollectiveGradient);
 }
 
-// Factors that are the weights of a mean, such as each rank's share of the tokens, are meant so:
-// they add up to 1, or to the world size where the sum is divided by it.
+// Factors that are the weights of a mean, such as each rank's share of the tokens, are intended:
+// they add up to 1, or to the world size if the sum is divided by it.
 bool is_weighted_mean(const std::vector<double>& factors) {
   const double sum = std::accumulate(factors.begin(), factors.end(), 0.0);
   const auto world_size = static_cast<double>(factors.size());
   return std::abs(sum - 1.0) <= kTolerance || std::abs(sum - world_size) <= kTolerance * world_size;
 }
 
-// The weights may also be put right afterwards (the sum divided by the number of all tokens): then
+// The weights may also be normalized afterwards (the sum divided by the number of all tokens): then
 // the optimizer got sum(w_r * local_r) with weights that add up to 1.
 bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
                            const std::vector<double>& factors) {
@@ -97,7 +97,7 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
     }
     if (factors.size() != step->expected()) continue;
     const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
-    if (*high - *low <= 10 * kTolerance * std::abs(*high)) continue;  // alike on every rank
+    if (*high - *low <= 10 * kTolerance * std::abs(*high)) continue;  // the same on every rank
     if (is_weighted_mean(factors) || becomes_weighted_mean(timeline, *step, factors)) continue;
     ++affected;
     if (finding.first_step) continue;
@@ -114,27 +114,25 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
   for (const double factor : finding.evidence["factor_by_rank"].get<std::vector<double>>())
     by_rank += fmt::format("{}{:.4g}", by_rank.empty() ? "" : ", ", factor);
   finding.message = fmt::format(
-      "Each rank multiplied its gradients by a factor of its own after backward and before they "
-      "were "
-      "synchronized ({} in step {}), in {} of {}: the result is not the clipped mean.",
+      "Each rank multiplied its gradients by a different factor after backward and before they "
+      "were synchronized ({} in step {}), in {} of {}: the result is not the clipped mean.",
       by_rank, *finding.first_step, affected, count_of(steps.size(), "step"));
   finding.prescription = {
-      "Synchronize first, then clip, unscale or normalise: the norm of the mean is the same on "
-      "every "
-      "rank.",
+      "Synchronize first, then clip, unscale or normalize: the norm of the mean is the same on "
+      "every rank.",
       ""};
   return std::vector{finding};
 }
 
 }  // namespace
 
-const Rule kClipBeforeSync = {"DDP108",
-                              "clip-before-sync",
-                              Severity::kError,
-                              "gradients were scaled by a rank-local factor before they were "
-                              "synchronized",
-                              check_clip_before_sync,
-                              Scope::kModel,
-                              Needs::kAllRanks};
+const Rule kClipBeforeSync = {
+    "DDP108",
+    "clip-before-sync",
+    Severity::kError,
+    "gradients were scaled by a rank-local factor before they were synchronized",
+    check_clip_before_sync,
+    Scope::kModel,
+    Needs::kAllRanks};
 
 }  // namespace ddp_doctor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP109: more than one backward through one forward of the wrapper. The reducer is armed by the
-// forward, and the first backward uses that up.
+// DDP109: more than one backward through one forward of the wrapper. The forward prepares the
+// reducer for one backward only.
 
 #include <fmt/format.h>
 
@@ -49,11 +49,12 @@ Verdict check_repeated_backward(const Timeline& timeline) {
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "In {} of {} there was more than one backward through one forward of the wrapper: the first "
-      "one was reduced, and what {} more added stayed local.",
+      "In {} of {} backward ran more than once through one forward of the wrapper: only the first "
+      "was reduced, and the gradients of {} more stayed local.",
       affected, count_of(steps.size(), "step"), finding.evidence["not_reduced"].get<std::size_t>());
   finding.prescription = {
-      "Add the losses and call backward once, or give each loss a forward through the wrapper.",
+      "Add the losses and call backward once, or run a separate forward of the wrapper for each "
+      "loss.",
       "allreduce-flat"};
   return std::vector{finding};
 }

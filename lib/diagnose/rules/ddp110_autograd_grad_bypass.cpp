@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP110: gradients that came from torch.autograd.grad or a functional API and were assigned to the
-// parameters. No hook of a reducer fires in them.
+// DDP110: gradients that torch.autograd.grad or a functional API computed and the program assigned
+// to the parameters. The reducer's hooks do not fire for them.
 
 #include <fmt/format.h>
 
@@ -41,10 +41,9 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "The gradients of {} did not come from backward() but were computed by torch.autograd.grad "
-      "or "
-      "a functional API and assigned: nothing reduces them, and they differ across ranks in {} of "
-      "{}.",
+      "The gradients of {} did not come from backward(): they were computed by torch.autograd.grad "
+      "or a functional API and assigned. Nothing reduces them, and they differ across ranks in {} "
+      "of {}.",
       all ? "every parameter" : list_of(finding.parameters), affected,
       count_of(steps.size(), "step"));
   finding.prescription = {

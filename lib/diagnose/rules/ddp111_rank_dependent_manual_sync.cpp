@@ -17,8 +17,8 @@ namespace {
 
 using Calls = std::vector<const Collective*>;
 
-// What a rank synchronized of its gradients between backward and step, in order. Single numbers are
-// losses and metrics.
+// The calls by which a rank synchronized its gradients between backward and step, in order. Single
+// numbers are losses and metrics.
 Calls gradient_calls(const TimelineStep& step, int rank, bool wrapped) {
   Calls calls;
   for (const auto* call : calls_before_step(step, rank)) {
@@ -29,9 +29,9 @@ Calls gradient_calls(const TimelineStep& step, int rank, bool wrapped) {
   return calls;
 }
 
-// Whether two ranks' calls would be paired as they were meant. A target that one of them lacks (a
-// copy, a gradient made after the first call) says nothing.
-bool fit(const Calls& a, const Calls& b) {
+// Whether two ranks' calls pair up as intended. A target that one of them lacks (a copy, a gradient
+// created after the first call) proves nothing.
+bool pair_up(const Calls& a, const Calls& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto* x, const auto* y) {
     return x->op == y->op && x->numel == y->numel &&
            (x->target.empty() || y->target.empty() || x->target == y->target);
@@ -53,11 +53,10 @@ const Collective* first_gradient_call(const TimelineStep& step) {
   return nullptr;
 }
 
-Prescription cure() {
+Prescription prescription() {
   return {
-      "Let every rank issue the same collectives in the same order: go over all parameters, and "
-      "where "
-      "a gradient is missing reduce zeros (p.grad = torch.zeros_like(p)).",
+      "Issue the same collectives in the same order on every rank: loop over all parameters, and "
+      "reduce zeros where a gradient is missing (p.grad = torch.zeros_like(p)).",
       ""};
 }
 
@@ -83,7 +82,7 @@ std::set<std::string> not_everywhere(const std::map<int, Calls>& by_rank) {
   return targets;
 }
 
-// In a step that every rank came through.
+// In a step that every rank completed.
 std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
   for (const auto* step : complete_steps(timeline)) {
     std::map<int, Calls> by_rank;
@@ -91,14 +90,14 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
       by_rank[rank] = gradient_calls(*step, rank, timeline.has_wrapper());
     const Calls& first = by_rank.begin()->second;
     if (std::all_of(by_rank.begin(), by_rank.end(),
-                    [&](const auto& entry) { return fit(entry.second, first); }))
+                    [&](const auto& entry) { return pair_up(entry.second, first); }))
       continue;
     Finding finding = finding_of(kRankDependentManualSync);
     finding.first_step = step->number;
-    std::size_t most = 0;
-    for (const auto& [rank, calls] : by_rank) most = std::max(most, calls.size());
+    std::size_t max_calls = 0;
+    for (const auto& [rank, calls] : by_rank) max_calls = std::max(max_calls, calls.size());
     for (const auto& [rank, calls] : by_rank) {
-      if (calls.size() < most) finding.ranks.push_back(rank);
+      if (calls.size() < max_calls) finding.ranks.push_back(rank);
       finding.evidence["calls"][std::to_string(rank)] = calls.size();
     }
     if (finding.ranks.empty()) finding.ranks = all_ranks(timeline);
@@ -115,15 +114,15 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
         step->number,
         finding.parameters.empty()
             ? "their number or sizes differ"
-            : "not all of them synchronized, in this order, " + list_of(finding.parameters));
-    finding.prescription = cure();
+            : "not every rank synchronized, in this order, " + list_of(finding.parameters));
+    finding.prescription = prescription();
     return finding;
   }
   return {};
 }
 
-// Parameters whose gradient on `rank` is, bit for bit, that of another one of the same shape on the
-// first rank.
+// Parameters whose gradient on `rank` is, bit for bit, the first rank's gradient of another
+// parameter of the same shape.
 std::set<int> exchanged(const TimelineStep& step, const std::vector<int>& ids, int rank) {
   std::map<std::array<std::uint8_t, 16>, int> on_first;
   for (int id : ids) {
@@ -141,8 +140,8 @@ std::set<int> exchanged(const TimelineStep& step, const std::vector<int>& ids, i
   return found;
 }
 
-// One flat buffer for all gradients, filled in an order that is not the same on every rank: each
-// steps on the other parameters' means.
+// One flat buffer for all gradients, filled in a different order on each rank: each rank steps on
+// the means of other parameters.
 std::optional<Finding> in_another_order(const Timeline& timeline) {
   for (const auto* step : complete_steps(timeline)) {
     if (step->first()->collectives == 0) continue;
@@ -159,13 +158,13 @@ std::optional<Finding> in_another_order(const Timeline& timeline) {
     if (const auto* call = first_gradient_call(*step))
       finding.where = Where{call->file, call->line};
     finding.message = fmt::format(
-        "Ranks put their gradients into one buffer in different orders: in step {} the gradient "
-        "that one rank steps on for one of {} is, bit for bit, what another rank has for another "
-        "of them.",
+        "Ranks copied their gradients into one buffer in different orders. In step {} gradients "
+        "were exchanged among {}: one rank's gradient for one of them is, bit for bit, another "
+        "rank's gradient for another.",
         step->number, list_of(finding.parameters));
     finding.prescription = {
-        "Fill and empty the buffer in an order that is the same on every rank, such as that of "
-        "model.parameters(); the order in which gradients arrive is not.",
+        "Fill and read the buffer in an order that is the same on every rank, such as "
+        "model.parameters(). The order in which gradients arrive differs.",
         ""};
     return finding;
   }
@@ -192,15 +191,14 @@ Verdict check_rank_dependent_manual_sync(const Timeline& timeline) {
       finding.parameters.push_back(parameter_of(timeline, id));
   }
   finding.message = fmt::format(
-      "Ranks issue different hand-written collectives for their gradients, and wait for each other "
-      "in "
-      "step {}: {}{}.",
+      "Ranks issued different hand-written collectives for their gradients and wait for each other "
+      "in step {}: {}{}.",
       *finding.first_step, waiting_in(*divergence),
       finding.parameters.empty()
           ? ""
           : fmt::format("; {} did not synchronize {}", ranks_of(finding.ranks),
                         list_of(finding.parameters)));
-  finding.prescription = cure();
+  finding.prescription = prescription();
   return std::vector{finding};
 }
 

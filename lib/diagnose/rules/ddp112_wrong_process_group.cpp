@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP112: gradients agree inside subgroups of the ranks, and not across them.
+// DDP112: gradients agree inside subgroups of the ranks but differ between them.
 
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@ namespace {
 
 using Groups = std::vector<std::vector<int>>;
 
-// The partition that all differing gradients share, each part with two ranks or more; empty if
-// there is none.
+// The partition of the ranks that all differing gradients share, with at least two ranks in each
+// part; empty if there is none.
 Groups shared_partition(const Timeline& timeline, const TimelineStep& step) {
   Groups shared;
   for (int id : differing(timeline, step, Stage::kGradient)) {
@@ -53,7 +53,7 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
     if (first == nullptr) first = step;
   }
   if (first == nullptr) return std::vector<Finding>{};
-  // Groups that hold different weights from the start are different models, not replicas.
+  // Groups with different initial weights are different models, not replicas.
   if (const auto* start = timeline.step(0);
       start != nullptr && start->complete() && !differing(timeline, *start, Stage::kWeight).empty())
     return std::vector<Finding>{};
@@ -69,12 +69,11 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "Gradients are equal inside the groups {} and differ between them, in {} of {}, although all "
-      "ranks began with the same weights: the averaging covers a part of the replicas only.",
+      "ranks started with the same weights: gradients are averaged over only some of the replicas.",
       text_of(groups), affected, count_of(steps.size(), "step"));
   finding.prescription = {
-      "Give DistributedDataParallel (or the all-reduce) the process group of all ranks that hold "
-      "the "
-      "same weights.",
+      "Pass the process group of all ranks that hold the same weights to DistributedDataParallel "
+      "(or to the all-reduce).",
       "ddp",
       {},
       {"allreduce-flat"}};

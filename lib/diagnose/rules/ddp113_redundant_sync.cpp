@@ -14,7 +14,7 @@ namespace {
 
 std::size_t reductions(const StepRecord& step, int wrapper) {
   // With other optimizers in between, or a closure that the optimizer calls again, several
-  // reductions are not one too many.
+  // reductions are expected.
   for (const auto& [action, times] : actions_of(step.trace)) {
     if (action == "L" || action.starts_with('S')) return 0;
   }
@@ -23,8 +23,8 @@ std::size_t reductions(const StepRecord& step, int wrapper) {
   return count;
 }
 
-// The hand-written collective that reduces again what a reducer has made equal already; null if
-// there is none.
+// The hand-written collective that reduces gradients that the reducer has already made equal; null
+// if there is none.
 const Collective* reduced_again(const Timeline& timeline, const TimelineStep& step) {
   const auto calls = calls_before_step(step, 0);
   const auto call = std::find_if(calls.begin(), calls.end(), [](const auto* call) {
@@ -46,14 +46,14 @@ Verdict check_redundant_sync(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kRedundantSync);
-  std::size_t most = 0;
+  std::size_t max_reductions = 0;
   std::size_t affected = 0;
   const Collective* again = nullptr;
   for (const auto* step : steps) {
     const std::size_t here = reductions(*step->first(), *timeline.wrapper);
     const Collective* call = reduced_again(timeline, *step);
     if (here < 2 && call == nullptr) continue;
-    most = std::max(most, here);
+    max_reductions = std::max(max_reductions, here);
     if (again == nullptr) again = call;
     ++affected;
     if (!finding.first_step) finding.first_step = step->number;
@@ -62,25 +62,23 @@ Verdict check_redundant_sync(const Timeline& timeline) {
   finding.where = where(timeline, "backward");
   if (again != nullptr) finding.where = Where{again->file, again->line};
   finding.ranks = all_ranks(timeline);
-  finding.evidence["reductions_per_step"] = most;
+  finding.evidence["reductions_per_step"] = max_reductions;
   finding.evidence["reduced_again_by_hand"] = again != nullptr;
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
-  finding.message =
-      again != nullptr
-          ? fmt::format(
-                "In {} of {} DistributedDataParallel has averaged the gradients already, "
-                "and a hand-written all-reduce does it once more.",
-                affected, count_of(steps.size(), "step"))
-          : fmt::format(
-                "Gradients are reduced {} times per optimizer step, in {} of {}; once, "
-                "after the last micro-batch, would do.",
-                most, affected, count_of(steps.size(), "step"));
+  finding.message = again != nullptr
+                        ? fmt::format(
+                              "In {} of {} a hand-written all-reduce averages gradients that "
+                              "DistributedDataParallel has already averaged.",
+                              affected, count_of(steps.size(), "step"))
+                        : fmt::format(
+                              "Gradients are reduced {} times per optimizer step, in {} of {}; "
+                              "once, after the last micro-batch, is enough.",
+                              max_reductions, affected, count_of(steps.size(), "step"));
   finding.prescription = {
-      again != nullptr
-          ? "Drop the hand-written all-reduce."
-          : "Run every micro-batch but the last under no_sync, forward and backward both: the "
-            "forward decides whether its backward is reduced.",
+      again != nullptr ? "Remove the hand-written all-reduce."
+                       : "Run every micro-batch except the last under no_sync, both forward and "
+                         "backward: the forward decides whether its backward is reduced.",
       ""};
   return std::vector{finding};
 }

@@ -2,9 +2,9 @@
 // DDP201: trainable parameters without a gradient on any rank, and why.
 //
 // With DistributedDataParallel's defaults the bucket of such a parameter never becomes ready, so
-// that *no* gradient of the step is averaged, the optimizer steps on local ones, and only the next
-// forward raises. Where the wrapper was told to expect it (find_unused_parameters, static_graph),
-// or where nothing waits for it, training is right: advice.
+// *no* gradient of the step is averaged, the optimizer steps on local gradients, and only the next
+// forward raises. If the wrapper allows it (find_unused_parameters, static_graph), or if nothing
+// waits for the gradient, training is correct: advice.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ constexpr char kUnread[] = "its module ran, but the output does not depend on it
 constexpr char kListed[] = "in the list of the reducer's error";
 constexpr char kNotInLoss[] = "called, but its output is not in the loss";
 
-// Why one parameter got no gradient, in the words of somebody who looks for the line to change.
+// Why one parameter got no gradient, in terms of the user's code.
 const char* reason_for(const TimelineStep& step, int tensor) {
   bool reached = false;
   bool unknown = false;  // whether the module that ran read it
@@ -50,36 +50,36 @@ const char* reason_for(const TimelineStep& step, int tensor) {
 }
 
 const char* sentence_for(const std::string& reason) {
-  if (reason == kFrozen) return "requires_grad was switched off after wrapping";
+  if (reason == kFrozen) return "requires_grad was set to False after wrapping";
   if (reason == kReplaced)
-    return "another object stands in its place since wrapping; the reducer waits for the first one";
+    return "it was replaced after wrapping, and the reducer waits for the original";
   if (reason == kListed)
-    return "PyTorch's own error lists it, and that step's optimizer does not hold it: frozen, or "
-           "not "
-           "used in that backward";
+    return "PyTorch's error lists it, and the optimizer of that step does not hold it: it was "
+           "frozen, or not used in that backward";
   if (reason == kNeverCalled)
-    return "never read by an operation of the forward pass, so the module was not called";
+    return "no operation of the forward pass read it, so its module was not called";
   if (reason == kDetached) {
-    return "read by the forward pass, but the result does not reach the output (detached, under "
-           "no_grad, or dropped)";
+    return "the forward pass read it, but the result does not reach the output (detached, under "
+           "no_grad, or discarded)";
   }
   if (reason == kUnread) {
-    return "its module ran, but the output of forward does not depend on it (never read there, "
-           "detached, or dropped)";
+    return "its module ran, but the output of forward does not depend on it (never read, detached, "
+           "or discarded)";
   }
-  return "called, and in the output of forward, but the loss leaves that output out";
+  return "the output of forward depends on it, but the loss does not use that output";
 }
 
-std::string cure_for(const std::string& reason) {
+std::string prescription_for(const std::string& reason) {
   if (reason == kFrozen) return "Set requires_grad=False before wrapping.";
   if (reason == kReplaced) return "Replace parameters before wrapping, or wrap again.";
   if (reason == kNeverCalled)
     return "Call the module in forward, or remove it (or set requires_grad=False before wrapping).";
   if (reason == kDetached)
-    return "Let its result reach the loss (no detach, no no_grad), or freeze it before wrapping.";
+    return "Make its result part of the loss (without detach or no_grad), or freeze it before "
+           "wrapping.";
   if (reason == kUnread)
-    return "Let it take part in what forward returns, or remove it, or freeze it before wrapping.";
-  return "Add that output to the loss, or do not compute it.";
+    return "Use it in what forward returns, remove it, or freeze it before wrapping.";
+  return "Use that output in the loss, or do not compute it.";
 }
 
 struct Unused {
@@ -87,7 +87,7 @@ struct Unused {
   std::int64_t first_step = 0;
   std::size_t steps = 0;  // how many of those seen
   const TimelineStep* step =
-      nullptr;           // where the reason can be read; null if that step was not recorded
+      nullptr;           // the step that shows the reason; null if it was not recorded
   bool dropped = false;  // earlier steps used them
 };
 
@@ -108,8 +108,7 @@ std::set<int> listed_on_every_rank(const Timeline& timeline) {
   return common;
 }
 
-// Parameters never used in any step seen; where there is none, those that the reducer stumbled
-// over.
+// Parameters unused in every step seen; if there are none, those that the reducer's error lists.
 Unused find_unused(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
   Unused never{unused_on_every_rank(timeline, *steps.front()), steps.front()->number, steps.size(),
                steps.front()};
@@ -135,57 +134,58 @@ void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
   }
   const std::string when =
       found.dropped && found.first_step > 1
-          ? fmt::format(" in step {}, although earlier steps gave one", found.first_step)
+          ? fmt::format(" in step {}, although earlier steps produced one", found.first_step)
           : "";
   for (const auto& [reason, parameters] : by_reason) {
     for (const auto& parameter : parameters)
       finding.evidence["reasons"][reason].push_back(parameter.name);
     finding.message +=
         fmt::format("{}{} got no gradient on any rank{}{}: {}.", finding.message.empty() ? "" : " ",
-                    list_of(parameters), timeline.whole() ? "" : " that was looked at", when,
+                    list_of(parameters), timeline.whole() ? "" : " that was examined", when,
                     sentence_for(reason));
     if (!found.dropped) {
-      finding.prescription.text +=
-          fmt::format("{}{}", finding.prescription.text.empty() ? "" : " ", cure_for(reason));
+      finding.prescription.text += fmt::format("{}{}", finding.prescription.text.empty() ? "" : " ",
+                                               prescription_for(reason));
     }
   }
 }
 
 void prescribe(const Timeline& timeline, const Unused& found, Finding& finding) {
-  auto& cure = finding.prescription;
+  auto& prescription = finding.prescription;
   if (found.dropped) {
-    cure = {"Let every step take the same path, or wrap with find_unused_parameters=True.",
-            "ddp-find-unused"};
+    prescription = {
+        "Take the same path through the model in every step, or wrap with "
+        "find_unused_parameters=True.",
+        "ddp-find-unused"};
   } else if (finding.evidence["reasons"].contains(kNotInLoss)) {
-    // static_graph does not survive an output that forward returns and the loss leaves out
-    // (pytorch#97030).
-    cure.text += " If it must stay: find_unused_parameters=True.";
-    cure.strategy = "ddp-find-unused";
+    // static_graph fails if the loss does not use an output that forward returns (pytorch#97030).
+    prescription.text += " If it must stay, use find_unused_parameters=True.";
+    prescription.strategy = "ddp-find-unused";
   } else if (checkpoints_reentrantly(timeline)) {
-    cure.text +=
-        " If it must stay: find_unused_parameters=True; static_graph=True is not safe with the "
-        "reentrant checkpoints that were seen (use_reentrant=False).";
-    cure.strategy = "ddp-find-unused";
+    prescription.text +=
+        " If it must stay, use find_unused_parameters=True; static_graph=True is not safe with the "
+        "reentrant checkpoints of this run (use_reentrant=False avoids them).";
+    prescription.strategy = "ddp-find-unused";
   } else {
-    cure.text +=
-        " If it must stay: static_graph=True where the used set never changes, otherwise "
-        "find_unused_parameters=True.";
-    cure.strategy = "ddp-static-graph";
-    cure.alternatives = {"ddp-find-unused"};
+    prescription.text +=
+        " If it must stay, use static_graph=True if the set of used parameters never changes, "
+        "otherwise find_unused_parameters=True.";
+    prescription.strategy = "ddp-static-graph";
+    prescription.alternatives = {"ddp-find-unused"};
   }
-  cure.fallbacks = {"allreduce-flat"};
+  prescription.fallbacks = {"allreduce-flat"};
 }
 
 Verdict check_unused_parameters(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
-  // Where the reducer found that a static graph changed, the unused set is DDP206's to tell.
+  // DDP206 reports the unused set if the reducer found that a static graph changed.
   const Event* error = timeline.error(timeline.first_rank());
   if (error != nullptr && error_kind(error->text) == "static-graph") return std::vector<Finding>{};
   const Unused found = find_unused(timeline, steps);
   if (found.tensors.empty()) return std::vector<Finding>{};
 
-  // A reducer that no backward asks to reduce (no_sync all along) waits for no parameter either.
+  // If every backward runs under no_sync, the reducer waits for no parameter.
   const bool through_wrapper =
       timeline.has_wrapper() && std::any_of(steps.begin(), steps.end(), [](const auto* step) {
         const auto& record = *step->first();
@@ -195,7 +195,7 @@ Verdict check_unused_parameters(const Timeline& timeline) {
   const bool harmful = through_wrapper && !wrapper_expects_unused(timeline);
   Finding finding = finding_of(kUnusedParameters);
   finding.where = where(timeline, "wrap");
-  // Ranks that are not here may use them.
+  // Ranks without a record may use them.
   if (!timeline.whole()) finding.certainty = Certainty::kLikely;
   finding.severity = harmful ? Severity::kError : Severity::kAdvice;
   finding.ranks = all_ranks(timeline);
@@ -210,16 +210,15 @@ Verdict check_unused_parameters(const Timeline& timeline) {
     prescribe(timeline, found, finding);
     finding.message +=
         " The bucket never became ready, so no gradient of the step was averaged and the optimizer "
-        "stepped on "
-        "local ones; PyTorch says so only at the next forward.";
+        "stepped on local gradients; PyTorch raises an error only at the next forward.";
   } else if (through_wrapper) {
     finding.message +=
-        " The wrapper was told to expect this: training is right, the parameters only cost memory "
-        "and traffic.";
+        " The wrapper's options allow this, so training is correct; the parameters only cost "
+        "memory and communication.";
   } else {
     finding.message +=
-        " Nothing waits for their gradients here; under DistributedDataParallel's defaults this "
-        "would fail.";
+        " Nothing waits for these gradients in this run; with DistributedDataParallel's defaults "
+        "it would fail.";
   }
   return std::vector{finding};
 }

@@ -29,9 +29,9 @@ struct Dependence {
   }
 };
 
-// Steps that every rank completed, with gradients that differ. Where they agree all the same
-// (find_unused_parameters, a hand-written all-reduce that fills in zeros) the difference in graphs
-// did no harm.
+// Steps that every rank completed, with gradients that differ. If they agree nevertheless
+// (find_unused_parameters, a hand-written all-reduce that fills in zeros), the different graphs did
+// no harm.
 void compare_complete(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
                       Dependence& dependence) {
   for (const auto* step : steps) {
@@ -49,7 +49,7 @@ void compare_complete(const Timeline& timeline, const std::vector<const Timeline
   }
 }
 
-// Where `rank` came to its end without completing `step`: waiting for gradients of the others?
+// Whether `rank`, which ended without completing `step`, was waiting for the others' gradients.
 bool waited_in(const Timeline& timeline, int rank, std::int64_t step) {
   const char* phase = name_of(timeline.has_wrapper() ? Phase::kBackward : Phase::kCollective);
   if (const Event* error = timeline.error(rank)) {
@@ -64,8 +64,8 @@ bool waited_in(const Timeline& timeline, int rank, std::int64_t step) {
       });
 }
 
-// A step that some ranks completed with parameters unused, while all others waited in it: those had
-// their gradients, and had begun to exchange them.
+// A step that some ranks completed with unused parameters, while all others waited in it: the
+// waiting ranks had their gradients and were reducing them.
 void compare_split(const Timeline& timeline, Dependence& dependence) {
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || step.complete()) continue;
@@ -111,14 +111,12 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
     for (int id : ids) names.push_back(parameter_of(timeline, id).name);
   }
   finding.message = fmt::format(
-      "{} got a gradient on some ranks and not on others in the same step (first in step {}, not "
-      "on "
-      "{}): the path through the model depends on the rank or on its data.",
+      "{} got a gradient on some ranks but not on others in the same step (first in step {}, not "
+      "on {}): the path through the model depends on the rank or on its data.",
       list_of(finding.parameters), *finding.first_step, ranks_of(finding.ranks));
   finding.prescription = {
-      "Let every rank take the same path, or wrap with find_unused_parameters=True: the ranks "
-      "without a "
-      "gradient then contribute zeros to the mean.",
+      "Take the same path through the model on every rank, or wrap with "
+      "find_unused_parameters=True: ranks without a gradient then contribute zeros to the mean.",
       "ddp-find-unused",
       {},
       {"allreduce-flat"}};

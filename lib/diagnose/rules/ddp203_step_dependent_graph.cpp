@@ -13,7 +13,7 @@
 namespace ddp_doctor {
 namespace {
 
-// Another wrapper's turn, which may share parameters with this one.
+// The step used another wrapper, which may share parameters with this one.
 bool took_no_part(const Timeline& timeline, const TimelineStep& step) {
   const auto* record = step.first();
   if (!timeline.wrapper || record->forwards_through_wrapper + record->forwards_around_wrapper > 0)
@@ -24,7 +24,7 @@ bool took_no_part(const Timeline& timeline, const TimelineStep& step) {
 }
 
 Verdict check_step_dependent_graph(const Timeline& timeline) {
-  // A promise of static_graph that is broken is DDP206's.
+  // DDP206 reports a graph that changes although static_graph is set.
   if (!timeline.has_wrapper() || timeline.flag("static_graph")) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
@@ -56,18 +56,18 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
   finding.evidence["changes"] = changes;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "The use of {} changes between steps (first in step {}, {} in {} seen){}.",
+      "Some steps use {} and others do not (first change in step {}, {} in {} seen){}.",
       list_of(finding.parameters), *finding.first_step, count_of(changes, "change"),
       count_of(steps.size(), "step"),
-      expected ? "; find_unused_parameters=True covers it, static_graph=True would not" : "");
+      expected ? "; find_unused_parameters=True allows this, static_graph=True would not" : "");
   finding.prescription =
-      expected ? Prescription{"Keep find_unused_parameters=True.", ""}
-               : Prescription{
-                     "Wrap with find_unused_parameters=True, or let every step use the same "
-                     "parameters.",
-                     "ddp-find-unused",
-                     {},
-                     {"allreduce-flat"}};
+      expected
+          ? Prescription{"Keep find_unused_parameters=True.", ""}
+          : Prescription{
+                "Wrap with find_unused_parameters=True, or use the same parameters in every step.",
+                "ddp-find-unused",
+                {},
+                {"allreduce-flat"}};
   return std::vector{finding};
 }
 

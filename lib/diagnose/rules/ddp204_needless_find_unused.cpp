@@ -12,7 +12,7 @@
 namespace ddp_doctor {
 namespace {
 
-// Steps that took place, and whose parameters nobody looked at.
+// Steps that ran but whose parameters were not examined.
 std::size_t steps_not_examined(const Timeline& timeline) {
   return static_cast<std::size_t>(
       std::count_if(timeline.steps.begin(), timeline.steps.end(),
@@ -31,8 +31,7 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
       if (!unused(timeline, *step, rank).empty()) return std::vector<Finding>{};
     }
   }
-  // Where several optimizers share a wrapper, no step tells of all its parameters; the backward
-  // does.
+  // If several optimizers share a wrapper, no step covers all its parameters; the backward does.
   if (timeline.wrapper &&
       timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *timeline.wrapper),
                     "partial") != nullptr)
@@ -40,7 +39,7 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
   Finding finding = finding_of(kNeedlessFindUnused);
   finding.where = where(timeline, "wrap");
   finding.certainty =
-      Certainty::kLikely;  // a branch that these steps did not take may leave something unused
+      Certainty::kLikely;  // a branch that these steps did not take may leave a parameter unused
   finding.ranks = all_ranks(timeline);
   finding.first_step = steps.front()->number;
   finding.evidence["steps_seen"] = steps.size();
@@ -48,16 +47,16 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
   const auto unseen = steps_not_examined(timeline);
   finding.evidence["steps_not_examined"] = unseen;
   finding.message = fmt::format(
-      "find_unused_parameters=True, but all {} were used on every rank in the {} seen: each "
-      "step walks the autograd graph and all-reduces a usage map for nothing.",
+      "find_unused_parameters=True is set, but all {} were used on every rank in the {} seen: each "
+      "step traverses the autograd graph and all-reduces a usage map unnecessarily.",
       count_of(timeline.trainable().size(), "parameter"), count_of(steps.size(), "step"));
   if (unseen > 0)
-    finding.message +=
-        fmt::format(" What the {} between them used is not known.", count_of(unseen, "step"));
+    finding.message += fmt::format(" Which parameters the {} in between used is unknown.",
+                                   count_of(unseen, "step"));
   finding.prescription = {
-      unseen > 0 ? "Examine every step (--every 1) before you drop find_unused_parameters=True: a "
-                   "branch that only some steps take may need it."
-                 : "Drop find_unused_parameters=True, unless a branch that this run did not take "
+      unseen > 0 ? "Examine every step (--every 1) before you remove find_unused_parameters=True: "
+                   "a branch that only some steps take may need it."
+                 : "Remove find_unused_parameters=True, unless a branch that this run did not take "
                    "(other data, a later epoch) needs it.",
       "ddp"};
   return std::vector{finding};

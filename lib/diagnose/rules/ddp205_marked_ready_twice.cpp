@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP205: a parameter's hook fired twice in one iteration, and the reducer said so.
+// DDP205: a parameter's hook fired twice in one iteration, and the reducer raised.
 
 #include <fmt/format.h>
 
@@ -13,8 +13,8 @@
 namespace ddp_doctor {
 namespace {
 
-// Or so says a line of the traceback; PyTorch's text itself speaks of "`checkpoint` functions" in
-// any case.
+// Also decided by a line of the traceback. PyTorch's own text mentions "`checkpoint` functions" in
+// every case, so it proves nothing.
 bool checkpoints_reentrantly(const Timeline& timeline, const std::string& text) {
   return text.find("checkpoint.py") != std::string::npos || checkpoints_reentrantly(timeline);
 }
@@ -42,20 +42,20 @@ Verdict check_marked_ready_twice(const Timeline& timeline) {
   finding.evidence["reentrant_checkpointing"] = reentrant;
   finding.evidence["find_unused_parameters"] = finds;
   finding.message = fmt::format(
-      "The reducer was told twice in one iteration that {} is ready{}.",
+      "The reducer marked {} as ready twice in one iteration{}.",
       parameters.empty() ? "a parameter" : list_of(finding.parameters),
-      reentrant && finds ? ": with find_unused_parameters=True it takes what reentrant checkpoints "
-                           "hide for unused, "
-                           "and then their own backward reports it again"
-      : reentrant ? ": reentrant checkpoints run a backward of their own for it, more than once"
-                  : ": several autograd passes reach it, as where a parameter is shared by parts "
-                    "that are run backward separately");
+      reentrant && finds
+          ? ": find_unused_parameters=True treats parameters inside reentrant checkpoints as "
+            "unused and marks them, then the checkpoint's own backward marks them again"
+      : reentrant ? ": reentrant checkpoints run a separate backward for it, more than once"
+                  : ": several backward passes reach it, for example because two parts of the "
+                    "model share it and each runs its own backward");
   finding.prescription = {
-      reentrant && finds ? "Drop find_unused_parameters=True, or use checkpoint(..., "
-                           "use_reentrant=False); with parameters that are really unused, "
-                           "static_graph=True."
-      : reentrant        ? "Use checkpoint(..., use_reentrant=False), or static_graph=True."
-                  : "Let one backward pass reach the parameter, or wrap with static_graph=True.",
+      reentrant && finds
+          ? "Remove find_unused_parameters=True, or use checkpoint(..., use_reentrant=False). If "
+            "some parameters really are unused, use static_graph=True."
+      : reentrant ? "Use checkpoint(..., use_reentrant=False), or static_graph=True."
+                  : "Use the parameter in one backward pass only, or wrap with static_graph=True.",
       reentrant && finds ? "ddp" : "ddp-static-graph",
       {},
       {"allreduce-flat"}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP206: static_graph=True promises that the used set never changes; it did, or the reducer says
-// so.
+// DDP206: static_graph=True requires that the set of used parameters never changes; it did, or the
+// reducer reports that it did.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ struct Violation {
   std::set<int> ranks;
   std::set<int> parameters;  // whose use changed
   std::optional<std::int64_t> first_step;
-  std::string error;  // the reducer's own words, if it got to say them
+  std::string error;  // the reducer's error, if it raised one
   bool is_no_sync() const { return error.find("expect_autograd_hooks_") != std::string::npos; }
 
   void seen(int rank, std::int64_t step) {
@@ -40,8 +40,8 @@ void compare_steps(const Timeline& timeline, const std::vector<const TimelineSte
   }
 }
 
-// What the reducer raised. One text, in the backward itself, is for parameters that it had found
-// unused in the first iteration; the other comes one forward late and lists those that got no
+// The reducer's error. One text, raised in the backward itself, is about parameters that were
+// unused in the first iteration. The other is raised one forward later and lists those that got no
 // gradient.
 void read_error(const Timeline& timeline, const TimelineStep* first, int rank,
                 Violation& violation) {
@@ -59,9 +59,9 @@ void read_error(const Timeline& timeline, const TimelineStep* first, int rank,
   }
 }
 
-// The reducer also objects to an output of forward that the loss leaves out: its parameters never
-// change their use.
-bool only_left_out(const TimelineStep& first, const std::set<int>& parameters) {
+// The reducer also raises if the loss does not use an output of forward, although the use of its
+// parameters never changes.
+bool only_in_unused_outputs(const TimelineStep& first, const std::set<int>& parameters) {
   return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [&](int id) {
     const auto usage = first.usage(first.first_rank(), id);
     return usage && !usage->used && usage->in_output.value_or(false);
@@ -71,23 +71,22 @@ bool only_left_out(const TimelineStep& first, const std::set<int>& parameters) {
 std::string message_for(const Timeline& timeline, const TimelineStep* first,
                         const Violation& violation) {
   if (violation.is_no_sync()) {
-    return "static_graph=True does not go together with gradient accumulation under no_sync: the "
-           "first "
-           "backward under no_sync sets off a reduction that the reducer is not ready for.";
+    return "static_graph=True does not support gradient accumulation under no_sync: the first "
+           "backward under no_sync starts a reduction that the reducer is not prepared for.";
   }
   if (violation.parameters.empty()) {
-    return "static_graph=True, but the reducer found that the graph differs from that of the first "
+    return "static_graph=True is set, but the reducer found that the graph differs from the first "
            "iteration.";
   }
   const std::string names = list_of(parameters_of(timeline, violation.parameters));
-  if (first != nullptr && only_left_out(*first, violation.parameters)) {
+  if (first != nullptr && only_in_unused_outputs(*first, violation.parameters)) {
     return fmt::format(
-        "static_graph=True does not survive an output of forward that the loss leaves out: {} "
-        "stand behind one.",
+        "static_graph=True requires the loss to use every output of forward, and it does not use "
+        "the output computed from {}.",
         names);
   }
-  return fmt::format("static_graph=True, but the use of {} changed after the first iteration.",
-                     names);
+  return fmt::format(
+      "static_graph=True is set, but the use of {} changed after the first iteration.", names);
 }
 
 Verdict check_static_graph_violated(const Timeline& timeline) {
@@ -114,10 +113,10 @@ Verdict check_static_graph_violated(const Timeline& timeline) {
   finding.message = message_for(timeline, first, violation);
   finding.prescription =
       violation.is_no_sync()
-          ? Prescription{"Drop static_graph=True, or accumulate without no_sync.", "ddp"}
+          ? Prescription{"Remove static_graph=True, or accumulate without no_sync.", "ddp"}
           : Prescription{
-                "Drop static_graph=True and use find_unused_parameters=True, or make every "
-                "step use the same parameters.",
+                "Replace static_graph=True with find_unused_parameters=True, or use the same "
+                "parameters in every step.",
                 "ddp-find-unused",
                 {},
                 {"allreduce-flat"}};

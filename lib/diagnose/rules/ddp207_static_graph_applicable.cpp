@@ -13,8 +13,8 @@
 namespace ddp_doctor {
 namespace {
 
-// An output that forward returns and the loss leaves out breaks static_graph (pytorch#97030), and
-// so does no_sync in newer versions.
+// static_graph fails if the loss does not use an output of forward (pytorch#97030), and with
+// no_sync in newer versions.
 bool static_graph_would_fail(const TimelineStep& step, int rank, const std::set<int>& unused) {
   if (step.at(rank)->unsynchronized_backwards > 0) return true;
   return std::any_of(unused.begin(), unused.end(),
@@ -30,7 +30,7 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
   if (checkpoints_reentrantly(timeline)) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
-  // Each optimizer's steps tell of its own parameters only.
+  // The steps of each optimizer cover only its own parameters.
   if (std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
         return step->first()->optimizer != steps.front()->first()->optimizer;
       }))
@@ -42,22 +42,23 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
       if (static_graph_would_fail(*step, rank, constant)) return std::vector<Finding>{};
     }
   }
-  // Nothing unused at all is DDP204's: there plain DistributedDataParallel is enough.
+  // DDP204 reports that nothing is unused: then plain DistributedDataParallel is enough.
   if (constant.empty()) return std::vector<Finding>{};
 
   Finding finding = finding_of(kStaticGraphApplicable);
   finding.where = where(timeline, "wrap");
-  finding.certainty = Certainty::kLikely;  // nobody saw the steps after these
+  finding.certainty = Certainty::kLikely;  // later steps may differ
   finding.ranks = all_ranks(timeline);
   finding.first_step = steps.front()->number;
   finding.parameters = parameters_of(timeline, constant);
   finding.evidence["steps_seen"] = steps.size();
   finding.evidence["parameters_unused"] = constant.size();
-  finding.message = fmt::format("The unused set ({}) was the same on every rank in the {} seen.",
-                                list_of(finding.parameters), count_of(steps.size(), "step"));
+  finding.message =
+      fmt::format("The set of unused parameters ({}) was the same on every rank in the {} seen.",
+                  list_of(finding.parameters), count_of(steps.size(), "step"));
   finding.prescription = {
-      "If no later step takes another path, and no no_sync is used, static_graph=True gives what "
-      "find_unused_parameters=True gives without its cost in every step.",
+      "If no later step takes another path and no_sync is not used, replace "
+      "find_unused_parameters=True with static_graph=True, which avoids the cost in every step.",
       "ddp-static-graph"};
   return std::vector{finding};
 }
@@ -67,7 +68,7 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
 const Rule kStaticGraphApplicable = {"DDP207",
                                      "static-graph-applicable",
                                      Severity::kAdvice,
-                                     "the unused set never changes: static_graph=True would do",
+                                     "the unused set never changes: static_graph=True is enough",
                                      check_static_graph_applicable,
                                      Scope::kWrapper,
                                      Needs::kAllRanks};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP208: parameters without a gradient, or with one of nothing but zeros, that move all the same:
-// momentum, weight decay.
+// DDP208: parameters without a gradient, or with a gradient of zeros, that the optimizer still
+// changes: momentum, weight decay.
 
 #include <fmt/format.h>
 
@@ -12,15 +12,14 @@
 namespace ddp_doctor {
 namespace {
 
-// It stood still during optimizer.step(): what moved it (an average of weights, say) came from
-// elsewhere.
+// optimizer.step() did not change it: something else did, such as an average of weights.
 bool still_in_step(const TimelineStep& step, int tensor) {
   const auto before = step.sample(step.first_rank(), tensor, Stage::kWeightBefore);
   const auto after = step.sample(step.first_rank(), tensor, Stage::kWeight);
   return before && after && before->values == after->values;
 }
 
-// Their gradient, which they have in every step, is zero in all of them (`0.0 * output.sum()`).
+// Parameters whose gradient is present and zero in every step (`0.0 * output.sum()`).
 std::set<int> idle(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
   std::set<int> ids;
   for (int id : timeline.trainable()) ids.insert(id);
@@ -72,16 +71,16 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
       std::any_of(moved.begin(), moved.end(), [&](int id) { return zeros.contains(id); });
   finding.evidence["zero_gradients"] = on_zeros;
   finding.message = fmt::format(
-      "{} got no gradient{} in {}, yet the optimizer moved them: momentum and weight decay work on "
-      "a gradient of zeros as on any other.",
-      list_of(finding.parameters), on_zeros ? " but zeros" : "", count_of(times, "step"));
-  finding.prescription = {
-      on_zeros ? "Freeze them before wrapping (requires_grad_(False)), or keep them out of the "
-                 "optimizer: a loss multiplied by 0 contents DistributedDataParallel, not weight "
-                 "decay."
-               : "Use optimizer.zero_grad(set_to_none=True), so that unused parameters are left "
-                 "alone, or freeze them.",
-      ""};
+      "{} got {} in {}, yet the optimizer changed them: momentum and weight decay also apply to a "
+      "gradient of zeros.",
+      list_of(finding.parameters), on_zeros ? "only zero gradients" : "no gradient",
+      count_of(times, "step"));
+  finding.prescription = {on_zeros ? "Freeze them before wrapping (requires_grad_(False)), or keep "
+                                     "them out of the optimizer: multiplying a loss by 0 satisfies "
+                                     "DistributedDataParallel but does not stop weight decay."
+                                   : "Use optimizer.zero_grad(set_to_none=True), so that the "
+                                     "optimizer skips unused parameters, or freeze them.",
+                          ""};
   return std::vector{finding};
 }
 
@@ -90,7 +89,7 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
 const Rule kUnusedButUpdated = {"DDP208",
                                 "unused-but-updated",
                                 Severity::kAdvice,
-                                "a parameter without a gradient still moves",
+                                "a parameter without a gradient is still updated",
                                 check_unused_but_updated,
                                 Scope::kModel,
                                 Needs::kAllRanks};

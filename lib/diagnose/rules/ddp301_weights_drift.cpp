@@ -52,9 +52,8 @@ Verdict check_weights_drift(const Timeline& timeline) {
       fmt::format("The weights of {} differ across ranks from step {} on{}.",
                   all ? "every parameter" : list_of(finding.parameters), *finding.first_step, size);
   finding.prescription = {
-      "Find what changes weights on one rank only; until then save no checkpoint of rank 0 as if "
-      "it "
-      "were the model.",
+      "Find what changes the weights on one rank only. Until then, do not trust a checkpoint saved "
+      "by rank 0.",
       ""};
   return std::vector{finding};
 }

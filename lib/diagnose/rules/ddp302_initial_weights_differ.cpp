@@ -14,7 +14,7 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     return Undecidable{"there is only one rank, nothing to compare"};
   const auto* start = timeline.step(0);
   if (start == nullptr || !start->complete())
-    return Undecidable{"the weights before step 1 were not seen on every rank"};
+    return Undecidable{"the weights before step 1 were not recorded on every rank"};
 
   std::vector<int> ids;
   for (const auto& tensor : timeline.tensors) {
@@ -35,12 +35,13 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     size = fmt::format(" (max |W_i - W_j| = {:.3e})", *start->weight_drift);
   }
   finding.message = fmt::format(
-      "Before the first step the weights of {} differ across ranks{}: averaging gradients "
-      "cannot bring them together.",
+      "Before the first step the weights of {} differ across ranks{}: averaging gradients cannot "
+      "make them equal.",
       list_of(finding.parameters), size);
   finding.prescription = {
-      "Broadcast all weights and buffers from rank 0 before the first step (wrapping in "
-      "DistributedDataParallel does it), or seed every rank alike before the model is made.",
+      "Broadcast all weights and buffers from rank 0 before the first step "
+      "(DistributedDataParallel does this), or use the same seed on every rank before the model is "
+      "constructed.",
       "ddp",
       {},
       {"broadcast-init"}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP303: buffers differ across ranks, and nothing will bring them together again.
+// DDP303: buffers differ across ranks, and nothing synchronizes them again.
 //
-// With broadcast_buffers=True (the default) DistributedDataParallel sends rank 0's buffers before
-// every forward: that they differ in between is healthy.
+// With broadcast_buffers=True (the default) DistributedDataParallel broadcasts rank 0's buffers
+// before every forward: they may differ in between.
 
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ bool is_broadcast(const Timeline& timeline, const TensorInfo& tensor) {
   return true;
 }
 
-// It differs, and in no later step is it equal again: nobody brings it together.
+// It differs across ranks and is not equal again in any later step.
 bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
                  const TensorInfo& tensor) {
   if (is_broadcast(timeline, tensor)) return false;
@@ -70,19 +70,16 @@ Verdict check_buffers_drift(const Timeline& timeline) {
   finding.evidence["steps_apart"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "{} differ across ranks in {} of {}, and nothing brings them together: {}. Evaluation and "
-      "the "
-      "checkpoint depend on the rank.",
+      "Buffers differ across ranks ({}) in {} of {}, and nothing synchronizes them: {}. Evaluation "
+      "and checkpoints depend on the rank.",
       list_of(finding.parameters), affected, count_of(steps.size(), "step"),
-      wrapped ? "the wrapper was made with broadcast_buffers=False"
-              : "nobody broadcasts the buffers of a hand-written data-parallel loop");
-  finding.prescription = {
-      wrapped
-          ? "Leave broadcast_buffers at True, or use SyncBatchNorm, or all-reduce the statistics "
-            "before evaluation and saving."
-          : "Broadcast or all-reduce the buffers before evaluation and saving, or use "
-            "SyncBatchNorm.",
-      "broadcast-buffers"};
+      wrapped ? "the wrapper was constructed with broadcast_buffers=False"
+              : "this hand-written data-parallel loop does not broadcast buffers");
+  finding.prescription = {wrapped ? "Set broadcast_buffers=True, use SyncBatchNorm, or all-reduce "
+                                    "the statistics before evaluation and saving."
+                                  : "Broadcast or all-reduce the buffers before evaluation and "
+                                    "saving, or use SyncBatchNorm.",
+                          "broadcast-buffers"};
   return std::vector{finding};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP304: the ranks' optimizers have different hyper-parameters, or states.
+// DDP304: the ranks' optimizers have different hyper-parameters or different state.
 
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ std::optional<Difference> difference(const std::vector<json>& groups) {
   return {};
 }
 
-// By rank, what held of the optimizer at `step`; empty if some rank did not say.
+// The optimizer's fact at `step`, by rank; empty if some rank did not record it.
 std::vector<json> facts_of(const Timeline& timeline, int optimizer, const char* key,
                            std::int64_t step) {
   std::vector<json> facts;
@@ -61,16 +61,17 @@ std::optional<Finding> in_hyper_parameters(const Timeline& timeline, const Timel
   std::string values;
   for (const auto& value : found->by_rank) values += (values.empty() ? "" : ", ") + value;
   finding.message = fmt::format(
-      "From step {} on the ranks step with different optimizers: {} is {} (by rank, group {}).",
+      "From step {} on, the ranks' optimizers have different hyper-parameters: {} is {} (by rank, "
+      "group {}).",
       step.number, found->name, values, found->group);
   finding.prescription = {
-      "Let every rank decide on the same numbers: average the loss or metric over all ranks "
-      "before scheduler.step(metric), and load optimizer and scheduler state on every rank.",
+      "Use the same values on every rank: average the loss or metric over all ranks before "
+      "scheduler.step(metric), and load the optimizer and scheduler state on every rank.",
       ""};
   return finding;
 }
 
-// Momentum and the like: each rank says what it had when it first stepped, and after each loading.
+// State such as momentum: each rank records it at its first step and after each load.
 std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& step) {
   const auto states = facts_of(timeline, step.first()->optimizer, "state", step.number);
   if (states.empty() || std::all_of(states.begin(), states.end(),
@@ -83,11 +84,11 @@ std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& st
     counts += fmt::format("{}{}", counts.empty() ? "" : ", ", state.at(0).get<int>());
   }
   finding.message = fmt::format(
-      "From step {} on the ranks' optimizers have different states (momentum, moments), or not the "
-      "same ranks loaded one: parameters with a state, by rank: {}.",
+      "From step {} on, the ranks' optimizers have different state (momentum, moments), or only "
+      "some ranks loaded it. Parameters with state, by rank: {}.",
       step.number, counts);
-  finding.prescription = {
-      "Load the optimizer's state on every rank, from the same file, or on none.", ""};
+  finding.prescription = {"Load the optimizer state from the same file on every rank, or on none.",
+                          ""};
   return finding;
 }
 

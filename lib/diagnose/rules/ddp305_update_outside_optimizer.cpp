@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP305: weights that were equal after one optimizer step are not before the next: something
-// rank-local changed them in between. Frozen ones no optimizer changes at all.
+// DDP305: weights that were equal after one optimizer step differ before the next: something
+// rank-local changed them in between. No optimizer changes frozen weights at all.
 
 #include <fmt/format.h>
 
@@ -20,8 +20,8 @@ bool equal_after(const TimelineStep& step, int id) {
   return groups.size() == 1 && groups.front().size() == step.expected();
 }
 
-// What a rank had before the update: looked at again where something had written there since the
-// last step, and otherwise what it had after that.
+// A rank's weights before the update: recorded again if something wrote to them since the last
+// step, otherwise the same as after that step.
 std::optional<TensorDigest> before(const TimelineStep& last, const TimelineStep& step, int rank,
                                    int id) {
   const auto seen = step.find(rank, id, Stage::kWeightBefore);
@@ -35,12 +35,12 @@ bool different_before(const Timeline& timeline, const TimelineStep& last, const 
     if (const auto seen = before(last, step, rank, id)) bits.insert(seen->bits);
   }
   if (bits.size() > 1) return true;
-  // Not every write leaves a trace of itself (`p.data`): the values at a few positions.
+  // Some writes are not noticed (`p.data`): compare the values at a few positions.
   std::optional<Sample> first;
   for (int rank : all_ranks(timeline)) {
     const auto seen = step.sample(rank, id, Stage::kWeightBefore);
     if (!seen) return false;
-    // NaN on every rank is no difference.
+    // NaN on every rank is not a difference.
     const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
     if (first && !std::equal(first->values.begin(), first->values.end(), seen->values.begin(),
                              seen->values.end(), same))
@@ -50,7 +50,7 @@ bool different_before(const Timeline& timeline, const TimelineStep& last, const 
   return false;
 }
 
-// As their roots tell: then there is no tensor to look at.
+// Equal by their roots: then no tensor needs to be compared.
 bool all_equal_before(const TimelineStep& last, const TimelineStep& step) {
   if (!last.same_everywhere(Stage::kWeight) || !step.details) return false;
   const auto same = [&](Slot slot) {
@@ -60,7 +60,8 @@ bool all_equal_before(const TimelineStep& last, const TimelineStep& step) {
          same({Seen::kSamples, Stage::kWeightBefore});
 }
 
-// Of wrapped modules: a frozen copy beside them (an average, a teacher) may be one rank's own.
+// Frozen parameters of wrapped modules. A frozen copy outside them (an average, a teacher) may
+// differ by rank on purpose.
 std::vector<int> frozen(const Timeline& timeline) {
   std::vector<int> ids;
   for (const auto& tensor : timeline.tensors) {
@@ -87,7 +88,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     for (int id : step.same_everywhere(Stage::kWeight) ? std::vector<int>{} : frozen_ids) {
       if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
     }
-    // Between steps that are not neighbours an optimizer has stepped unseen.
+    // Between steps that are not consecutive, the optimizer stepped without being examined.
     if (step.number == last.number + 1 && !all_equal_before(last, step)) {
       for (int id : timeline.trainable()) {
         if (equal_after(last, id) && different_before(timeline, last, step, id)) changed.insert(id);
@@ -105,19 +106,19 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   });
   finding.evidence["frozen"] = all_frozen;
   finding.message =
-      all_frozen
-          ? fmt::format(
-                "The weights of {}, which are frozen, were equal on every rank and differ in step "
-                "{}: something changed them on some ranks, not the optimizer.",
-                list_of(finding.parameters), *finding.first_step)
-          : fmt::format(
-                "The weights of {} were equal on every rank after the last step and differ before "
-                "step {}'s update: something changed them on some ranks in between, not the "
-                "optimizer.",
-                list_of(finding.parameters), *finding.first_step);
+      all_frozen ? fmt::format(
+                       "The frozen weights of {} were equal on every rank and differ in step {}: "
+                       "something other than the optimizer changed them on some ranks.",
+                       list_of(finding.parameters), *finding.first_step)
+                 : fmt::format(
+                       "The weights of {} were equal on every rank after the previous step and "
+                       "differ before the update of step {}: something other than the optimizer "
+                       "changed them on some ranks.",
+                       list_of(finding.parameters), *finding.first_step);
   finding.prescription = {
-      "Look for what writes weights between optimizer steps (loading a checkpoint, an EMA swap, "
-      "clamping, noise, re-initialisation) and do it alike on every rank, or broadcast afterwards.",
+      "Find what writes to the weights between optimizer steps (loading a checkpoint, an EMA swap, "
+      "clamping, noise, re-initialization). Do it identically on every rank, or broadcast the "
+      "weights afterwards.",
       ""};
   return std::vector{finding};
 }

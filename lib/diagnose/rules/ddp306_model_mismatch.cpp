@@ -14,7 +14,8 @@ namespace {
 
 using ByName = std::map<std::string, const TensorInfo*>;
 
-// Of the wrapped models where there are wrappers: a rank may have others of its own beside them.
+// Parameters of the wrapped models if there are wrappers: a rank may have other models outside
+// them.
 ByName parameters_by_name(const RankRecord& record) {
   const bool wrapped = std::any_of(record.tensors.begin(), record.tensors.end(),
                                    [](const TensorInfo& tensor) { return tensor.wrapper; });
@@ -40,8 +41,8 @@ std::string description(const TensorInfo* tensor, bool with_index) {
                      index);
 }
 
-// The reducer pairs parameters by index: where shapes are equal and the order is not, it adds up
-// what does not belong together.
+// The reducer pairs parameters by index: if the shapes are equal but the order is not, it averages
+// unrelated gradients.
 bool alike(const TensorInfo* a, const TensorInfo* b) {
   if (a == nullptr || b == nullptr) return a == b;
   return same_kind(a, b) && a->ddp_index == b->ddp_index;
@@ -52,7 +53,7 @@ Verdict check_model_mismatch(const Timeline& timeline) {
     return Undecidable{"there is only one rank, nothing to compare"};
   const auto* first = timeline.record(timeline.first_rank());
   if (first == nullptr)
-    return Undecidable{fmt::format("rank {} left no record", timeline.first_rank())};
+    return Undecidable{fmt::format("rank {} has no record", timeline.first_rank())};
   const ByName reference = parameters_by_name(*first);
   std::set<int> ranks;
   std::map<std::string, std::string> differences;  // by name
@@ -76,7 +77,8 @@ Verdict check_model_mismatch(const Timeline& timeline) {
     for (const auto& [name, tensor] : here) compare(name);
   }
   if (ranks.empty()) return std::vector<Finding>{};
-  // What shifts indices is what is missing or of another kind; a mere other index is its effect.
+  // Report the parameters that are missing or differ in kind. A parameter that only has another
+  // index is a consequence of those.
   std::vector<std::string> names;
   for (const auto& [name, text] : differences) {
     if (text.find("missing") != std::string::npos) names.push_back(name);
@@ -99,9 +101,8 @@ Verdict check_model_mismatch(const Timeline& timeline) {
       fmt::format("The ranks do not have the same model: {}{}.", differences.at(names.front()),
                   names.size() > 1 ? fmt::format(", and {} more", names.size() - 1) : "");
   finding.prescription = {
-      "Build the model from the same configuration on every rank: not from what a rank finds in "
-      "its "
-      "own data; let rank 0 decide and broadcast the decision.",
+      "Build the model from the same configuration on every rank, not from each rank's own data: "
+      "let rank 0 decide and broadcast the decision.",
       ""};
   return std::vector{finding};
 }

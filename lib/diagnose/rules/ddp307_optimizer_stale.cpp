@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP307: gradients arrive at parameters that no optimizer holds, while what the optimizer holds
-// gets none.
+// DDP307: parameters that no optimizer holds get gradients, while the parameters that the optimizer
+// holds get none.
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ namespace {
 Verdict check_optimizer_stale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
-  std::set<int> left_out;  // used, and in no optimizer
+  std::set<int> left_out;  // used, but in no optimizer
   std::set<int> held, used;
   for (const auto* step : steps) {
     for (int id : timeline.trainable()) {
@@ -30,8 +30,8 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
       }
     }
   }
-  // Parameters that are trained on purpose by nobody are common; an optimizer that trains nothing
-  // is not, nor one that holds what is in no model any more.
+  // Parameters left out of every optimizer on purpose are common. An optimizer that trains nothing
+  // is not, nor is one that holds parameters that are no longer in any model.
   std::set<int> stale;
   for (const int id : held) {
     if (!used.contains(id) &&
@@ -49,17 +49,17 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   finding.evidence["parameters_stale"] = stale.size();
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "The optimizer does not hold the live parameters: gradients arrive at {}, and none at {}. {} "
-      "in {}.",
+      "The optimizer does not hold the model's current parameters: {} got gradients, but {} got "
+      "none. {} in {}.",
       list_of(finding.parameters),
-      used.empty() ? "what it holds"
-                   : count_of(stale.size(), "tensor") + " that it holds and no module does",
-      used.empty() ? "No weight of the model moves" : "The former never move",
+      used.empty() ? "the parameters that the optimizer holds"
+                   : count_of(stale.size(), "tensor") + " that only the optimizer holds",
+      used.empty() ? "No weight of the model changed"
+                   : "The parameters with gradients did not change",
       count_of(steps.size(), "step"));
   finding.prescription = {
-      "Make the optimizer after the model is complete, moved and wrapped, from model.parameters() "
-      "of "
-      "the very model that is trained.",
+      "Construct the optimizer from the model.parameters() of the model that is trained, after the "
+      "model is complete, moved and wrapped.",
       ""};
   return std::vector{finding};
 }
@@ -67,7 +67,7 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
 }  // namespace
 
 const Rule kOptimizerStale = {"DDP307", "optimizer-stale-parameters", Severity::kError,
-                              "the optimizer does not hold the live parameters",
+                              "the optimizer does not hold the model's current parameters",
                               check_optimizer_stale};
 
 }  // namespace ddp_doctor

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP402: NaN or Inf in a gradient, where it first appeared, before the reduction spread it to
-// every rank.
+// DDP402: NaN or Inf in a gradient: the rank, parameter and step where it first appeared, before
+// the reduction spread it to every rank.
 //
-// A gradient scaler meets infinite gradients as a matter of course and skips those steps: only one
-// that reached the weights is reported.
+// A gradient scaler expects infinite gradients and skips those steps: only NaN or Inf that reached
+// the weights is reported.
 
 #include <fmt/format.h>
 
@@ -62,15 +62,15 @@ Verdict check_nonfinite_gradient(const Timeline& timeline) {
     finding.evidence["nonfinite_elements"] = origin.elements;
     finding.evidence["before_reduction"] = local;
     finding.message = fmt::format(
-        "The {} of {} got NaN or Inf in step {} on {}{}, and the weights took it over.",
+        "The {} of {} had NaN or Inf in step {} on {}{}, and it reached the weights.",
         local ? "local gradient" : "synchronized gradient", list_of(finding.parameters),
         step.number, ranks_of(origin.ranks),
         local && origin.ranks.size() < step.expected() ? "; averaging spread it to every rank"
                                                        : "");
     finding.prescription = {
-        "Look at this rank's batch and loss in that step (empty batch, division by zero, log of "
-        "zero, overflow in "
-        "half precision); torch.autograd.set_detect_anomaly(True) names the operation.",
+        "Check this rank's batch and loss in that step (empty batch, division by zero, log of "
+        "zero, overflow in half precision); torch.autograd.set_detect_anomaly(True) names the "
+        "operation.",
         ""};
     return std::vector{finding};
   }

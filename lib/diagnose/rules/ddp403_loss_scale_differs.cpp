@@ -37,13 +37,12 @@ Verdict check_loss_scale_differs(const Timeline& timeline) {
                             rank->skipped ? " (skipped)" : "");
     }
     finding.message = fmt::format(
-        "In step {} the gradient scalers differ: {} (scale by rank). Averaged scaled gradients are "
-        "then divided by different numbers, and the replicas part.",
+        "In step {} the gradient scalers differ: {} (scale by rank). The ranks then divide the "
+        "averaged gradients by different numbers, and the replicas diverge.",
         step.number, values);
     finding.prescription = {
-        "Load the scaler's state on every rank, and let every rank run the same number of steps "
-        "with "
-        "it; where gradients are not averaged before it looks at them, share found_inf.",
+        "Load the scaler's state on every rank, and run the same number of steps with it on every "
+        "rank. If the scaler checks gradients before they are averaged, all-reduce found_inf.",
         ""};
     return std::vector{finding};
   }

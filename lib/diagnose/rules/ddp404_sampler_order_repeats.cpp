@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP404: a DistributedSampler shuffles, and set_epoch is never called: every epoch has the same
+// DDP404: a DistributedSampler shuffles, but set_epoch is never called: every epoch has the same
 // order.
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@ namespace {
 struct Pass {
   std::string sampler;
   std::int64_t epoch = 0;
-  std::int64_t backwards = 0;  // before it began
-  std::int64_t step = 0;       // the step under way when it began
+  std::int64_t backwards = 0;  // before it started
+  std::int64_t step = 0;       // the step in progress when it started
 };
 
 // All samplers' passes over their data, in order.
@@ -31,8 +31,8 @@ std::vector<Pass> passes_of(const RankRecord& record) {
   return passes;
 }
 
-// The sampler that training began with: the one that began last before the first backward. Others
-// may be for validation, which may repeat its order as it likes.
+// The training sampler: the last one that started before the first backward. Others may be for
+// validation, where repeating the order is fine.
 std::string training_sampler(const std::vector<Pass>& passes) {
   std::string sampler;
   for (const auto& pass : passes) {
@@ -41,13 +41,13 @@ std::string training_sampler(const std::vector<Pass>& passes) {
   return sampler;
 }
 
-// Passes of that sampler in which something was trained.
+// Passes of that sampler with training steps.
 std::vector<Pass> trained(const std::vector<Pass>& passes, const std::string& sampler,
                           std::int64_t last_step) {
   std::vector<Pass> own;
   for (const auto& pass : passes) {
     if (pass.sampler != sampler) continue;
-    // The one before trained nothing: it stands at the same count as this one.
+    // The previous pass trained nothing: its count of backwards equals this one's.
     if (!own.empty() && own.back().backwards == pass.backwards) own.pop_back();
     own.push_back(pass);
   }
@@ -57,7 +57,7 @@ std::vector<Pass> trained(const std::vector<Pass>& passes, const std::string& sa
 
 Verdict check_sampler_order_repeats(const Timeline& timeline) {
   const auto* record = timeline.record(timeline.first_rank());
-  if (record == nullptr) return Undecidable{"rank 0 left no record"};
+  if (record == nullptr) return Undecidable{"rank 0 has no record"};
   const auto all = passes_of(*record);
   const std::string sampler = training_sampler(all);
   const auto* shuffles = timeline.fact(timeline.first_rank(), sampler, "shuffle");
@@ -80,8 +80,9 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
   finding.evidence["repeated"] = repeated;
   finding.evidence["epoch"] = first->epoch;
   finding.message = fmt::format(
-      "A DistributedSampler with shuffle=True trained on {} passes over its data, {} of them with "
-      "the epoch number of the pass before ({}): without set_epoch every epoch has the same order.",
+      "A DistributedSampler with shuffle=True made {} passes over its data, {} of them with the "
+      "same epoch number as the previous pass ({}): without set_epoch, every epoch has the same "
+      "order.",
       passes.size(), repeated, first->epoch);
   finding.prescription = {"Call sampler.set_epoch(epoch) before each epoch.", ""};
   return std::vector{finding};
@@ -90,7 +91,7 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
 }  // namespace
 
 const Rule kSamplerOrderRepeats = {"DDP404", "sampler-order-repeats", Severity::kWarning,
-                                   "a sampler shuffles, and set_epoch is never called",
+                                   "a sampler shuffles, but set_epoch is never called",
                                    check_sampler_order_repeats};
 
 }  // namespace ddp_doctor

@@ -11,14 +11,14 @@
 namespace ddp_doctor {
 namespace {
 
-// Detection people see the effect at up to so many images per GPU (mmdetection's and detectron2's
-// threads on small batches, docs/rules/DDP405.md).
+// Users of object detection models report the effect for batches up to this size (mmdetection's and
+// detectron2's threads on small batches, docs/rules/DDP405.md).
 constexpr std::int64_t kFewSamples = 8;
 
 Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
-  if (!timeline.wrapper) return Undecidable{"there is no wrapper whose BatchNorm could be seen"};
+  if (!timeline.wrapper) return Undecidable{"there is no DistributedDataParallel wrapper"};
   const std::string subject = fmt::format("wrapper {}", *timeline.wrapper);
   const Fact* norms = timeline.fact(timeline.first_rank(), subject, "batchnorm");
   if (norms == nullptr) return std::vector<Finding>{};
@@ -27,7 +27,7 @@ Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
   const Fact* samples = timeline.fact(timeline.first_rank(), subject, "batchnorm_samples");
   if (local == 0) return std::vector<Finding>{};
   if (samples == nullptr)
-    return Undecidable{"no BatchNorm was seen to run in training mode inside a wrapper's forward"};
+    return Undecidable{"no BatchNorm ran in training mode inside a wrapper's forward"};
   const auto batch = nlohmann::json::parse(samples->value).get<std::int64_t>();
   if (batch > kFewSamples) return std::vector<Finding>{};
 
@@ -38,13 +38,12 @@ Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
   finding.evidence["modules"] = local;
   finding.evidence["samples_per_rank"] = batch;
   finding.message = fmt::format(
-      "{} normalized over the {} of one rank, not over all {} of the step.",
+      "{} normalized over the {} of one rank instead of all {} of the step.",
       count_of(static_cast<std::size_t>(local), "BatchNorm layer"),
       count_of(static_cast<std::size_t>(batch), "sample"), batch * timeline.run.world_size);
   finding.prescription = {
-      "Convert the model before wrapping it: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model), "
-      "or "
-      "use GroupNorm, or larger batches.",
+      "Convert the model before wrapping it: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model). "
+      "Or use GroupNorm or larger batches.",
       ""};
   return std::vector{finding};
 }

@@ -23,18 +23,17 @@ const RankExit* exit_of(const Timeline& timeline, int rank) {
   return found == exits.end() ? nullptr : &*found;
 }
 
-Prescription cure() {
+Prescription prescription() {
   return {
-      "Look at what this rank does in that step: data that never comes, a loop that does not end, "
-      "a "
-      "lock, a collective that the others do not issue.",
+      "Check what this rank does in that step: it may be waiting for data, for a lock or in a "
+      "collective that the other ranks do not issue, or be in an endless loop.",
       ""};
 }
 
-// What the rank was doing, in words.
+// What the rank was doing, as text.
 std::string doing(const RankExit* exit) {
   if (exit == nullptr || exit->phase.empty()) return "";
-  if (exit->phase == "batch") return " (between steps: data, logging, or the program's own work)";
+  if (exit->phase == "batch") return " (between steps: loading data, logging, or other code)";
   return " (" + exit->phase + ")";
 }
 
@@ -51,7 +50,7 @@ std::optional<Where> user_line(const Timeline& timeline, int rank) {
   return Where{below ? relative.string() : frame->file, frame->line};
 }
 
-// Ranks of which nothing is known here, neither a record nor an end.
+// Ranks without a record and without an exit on this machine.
 std::vector<int> absent_ranks(const Timeline& timeline) {
   std::vector<int> absent;
   for (int rank = 0; rank < timeline.run.world_size; ++rank) {
@@ -61,7 +60,7 @@ std::vector<int> absent_ranks(const Timeline& timeline) {
   return absent;
 }
 
-// Some ranks ran on other machines, and whoever had to be ended here waited for them.
+// Some ranks ran on other machines, and the ranks that were terminated here waited for them.
 std::optional<Finding> by_absence(const Timeline& timeline) {
   const auto absent = absent_ranks(timeline);
   const auto silent = silent_ranks(timeline);
@@ -81,17 +80,17 @@ std::optional<Finding> by_absence(const Timeline& timeline) {
   finding.certainty = Certainty::kLikely;
   finding.evidence["kind"] = "hang";
   finding.evidence["ran_elsewhere"] = true;
-  finding.message =
-      fmt::format("{} ran elsewhere and did not answer any more in step {}: here, {}.",
-                  ranks_of(absent), *finding.first_step, waiting);
+  finding.message = fmt::format(
+      "{} ran on other machines and stopped responding in step {}: on this machine, {}.",
+      ranks_of(absent), *finding.first_step, waiting);
   finding.prescription = {
-      "Look at the other machines and the network between them. `ddp-doctor report` merges the run "
-      "folders (--out DIR) of all machines, and then says where each rank was.",
+      "Check the other machines and the network between them. `ddp-doctor report` merges the run "
+      "folders (--out DIR) of all machines and shows where each rank was.",
       ""};
   return with_stacks(timeline, std::move(finding));
 }
 
-// Every rank entered the same collective, and none returned: what is between them failed.
+// Every rank entered the same collective, and none returned: the connection between them failed.
 std::optional<Finding> by_transport(const Timeline& timeline) {
   const auto ranks = all_ranks(timeline);
   if (ranks.size() < 2 || silent_ranks(timeline).empty()) return {};
@@ -110,20 +109,19 @@ std::optional<Finding> by_transport(const Timeline& timeline) {
   finding.evidence["kind"] = "hang";
   if (!common->file.empty()) finding.where = Where{common->file, common->line};
   finding.message = fmt::format(
-      "{} all entered {} in step {}, and none came out of it: the connection between them failed.",
+      "{} all entered {} in step {}, and none returned: the connection between them failed.",
       ranks_of(ranks), name_of(*common), *finding.first_step);
   finding.prescription = {
-      "Look at the network between the ranks (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, firewalls), "
-      "and at whatever else stands between them.",
+      "Check the network between the ranks (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, firewalls).",
       ""};
   return with_stacks(timeline, std::move(finding));
 }
 
-// Without call logs: who had to be ended and said nothing, while somebody waited in vain.
+// Without call logs: ranks that were terminated without an error while another rank timed out.
 std::optional<Finding> by_silence(const Timeline& timeline) {
   const auto failures = rank_failures(timeline);
   if (failures.empty() || failures.front().kind != "stuck-collective") return {};
-  // One that said itself that it waited in vain, if there is one.
+  // A rank whose own error is the timeout, if there is one.
   const auto waiting = std::find_if(
       failures.begin(), failures.end(),
       [&](const RankFailure& failure) { return timeline.error(failure.rank) != nullptr; });
@@ -131,7 +129,7 @@ std::optional<Finding> by_silence(const Timeline& timeline) {
   const auto silent = silent_ranks(timeline);
   Finding finding = finding_of(kStalledRank);
   finding.first_step = std::max<std::int64_t>(first.step, 1);
-  // Who is silent may itself wait for something that the others never sent.
+  // A silent rank may itself be waiting for something that the others never sent.
   finding.certainty = Certainty::kLikely;
   finding.evidence["kind"] = "hang";
   const bool blamed = !silent.empty() && waiting != failures.end();
@@ -167,7 +165,7 @@ Verdict check_stalled_rank(const Timeline& timeline) {
   }
   if (!finding->where) finding->where = user_line(timeline, finding->ranks.front());
   finding->message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
-  if (finding->prescription.text.empty()) finding->prescription = cure();
+  if (finding->prescription.text.empty()) finding->prescription = prescription();
   return std::vector{*finding};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP502: ranks are in different collectives, or in the same with different shapes.
+// DDP502: ranks are in different collectives, or in the same one with different shapes.
 
 #include <fmt/format.h>
 
@@ -24,11 +24,9 @@ Verdict check_collective_mismatch(const Timeline& timeline) {
       fmt::format("Ranks are in different collectives in step {}: {}{}.", *finding.first_step,
                   calls, divergence->cause.empty() ? "" : " (" + divergence->cause + ")");
   finding.prescription = {
-      "Let every rank issue the same collectives, of the same sizes, in the same order: take "
-      "conditions "
-      "and loop counts that depend on the rank or its data out of their way, or agree on them "
-      "first "
-      "(all_reduce a flag).",
+      "Issue the same collectives, with the same sizes and in the same order, on every rank. "
+      "Remove conditions and loop counts that depend on the rank or its data, or make all ranks "
+      "agree on them first (all_reduce a flag).",
       ""};
   return std::vector{finding};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP503: a rank ran out of data, or left its loop, while others still train.
+// DDP503: a rank ran out of data, or left its training loop, while others still train.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
   Finding finding = finding_of(kUnevenInputs, timeline, *divergence);
   const std::string waiting = waiting_in(*divergence);
   const std::string they = finding.ranks.size() == 1 ? "it" : "they";
-  std::string next = "came to an end";
+  std::string next = "finished";
   if (const auto at = divergence->at.find(finding.ranks.front()); at != divergence->at.end())
     next = (finding.ranks.size() == 1 ? "is in " : "are in ") + name_of(*at->second);
   finding.message = fmt::format(
@@ -39,10 +39,9 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
       next, waiting, steps_of(timeline));
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   finding.prescription = {
-      "Give every rank the same number of batches (DistributedSampler, drop_last, a step count "
-      "that "
-      "all agree on), let all ranks decide together when to stop, or train inside "
-      "`with model.join():`.",
+      "Give every rank the same number of batches (DistributedSampler, drop_last, a fixed number "
+      "of steps), let all ranks decide together when to stop, or train inside `with "
+      "model.join():`.",
       ""};
   return std::vector{finding};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP504: a rank ended with an exception or a signal. The first to fail is named with its own
-// error, not the peers who then found their connections closed.
+// DDP504: a rank ended with an exception or a signal. The first rank to fail is reported with its
+// error, not the peers whose connections it closed.
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 namespace ddp_doctor {
 namespace {
 
-// Ranks that raise the same error in the same step failed together; a signal hits one.
+// Ranks that raise the same error in the same step failed together; a signal ends a single rank.
 std::vector<int> failed_together(const std::vector<RankFailure>& failures) {
   const RankFailure& first = failures.front();
   std::vector<int> ranks;
@@ -36,10 +36,10 @@ std::optional<Where> raised_at(const Timeline& timeline, int rank) {
   return {};
 }
 
-Prescription cure_for(const RankFailure& first, bool all) {
+Prescription prescription_for(const RankFailure& first, bool all) {
   if (first.kind != "signal")
-    return {all ? "Mend this error: every rank met it."
-                : "Mend the error of this rank first; the others only lost their peer.",
+    return {all ? "Fix this error: every rank raised it."
+                : "Fix this rank's error first; the other ranks only lost their connection to it.",
             ""};
   if (first.text.find("(Killed)") != std::string::npos ||
       first.text.find("(Terminated)") != std::string::npos) {
@@ -48,9 +48,7 @@ Prescription cure_for(const RankFailure& first, bool all) {
         "or a person.",
         ""};
   }
-  return {
-      "Look at the end of this rank's log (rank-*.log under --out DIR): native code broke there.",
-      ""};
+  return {"Read the end of this rank's log (rank-*.log under --out DIR): native code crashed.", ""};
 }
 
 std::string crash_message(const std::vector<RankFailure>& failures, const Finding& finding) {
@@ -59,12 +57,12 @@ std::string crash_message(const std::vector<RankFailure>& failures, const Findin
   return fmt::format(
       "{} ended in step {}{}: {}{}{}", ranks_of(finding.ranks), *finding.first_step,
       first.phase.empty() ? "" : " (" + first.phase + ")", error, error.ends_with('.') ? "" : ".",
-      finding.ranks.size() < failures.size() ? " The other ranks ended because of it." : "");
+      finding.ranks.size() < failures.size() ? " The other ranks failed because of it." : "");
 }
 
 Verdict check_rank_crashed(const Timeline& timeline) {
   const auto failures = rank_failures(timeline);
-  // Where all that is known is that ranks waited in vain, nobody fell: DDP501 to DDP505.
+  // If ranks only timed out, no rank crashed: see DDP501 to DDP505.
   if (failures.empty() || failures.front().kind == "stuck-collective")
     return std::vector<Finding>{};
   const RankFailure& first = failures.front();
@@ -81,7 +79,8 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.ranks = failed_together(failures);
   finding.message = crash_message(failures, finding);
   finding.where = raised_at(timeline, first.rank);
-  finding.prescription = cure_for(first, finding.ranks.size() == all_ranks(timeline).size());
+  finding.prescription =
+      prescription_for(first, finding.ranks.size() == all_ranks(timeline).size());
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   return std::vector{finding};
 }

@@ -21,17 +21,14 @@ Verdict check_rank_local_collective(const Timeline& timeline) {
   const bool forward = call.op == "ddp.forward";
   const std::string waiting = waiting_in(*divergence);
   finding.message =
-      fmt::format("{} alone entered {}, which {} does not end without the others{}.",
-                  ranks_of(finding.ranks), name_of(call),
-                  forward ? "synchronizes buffers (BatchNorm statistics) and" : "as a collective",
+      fmt::format("{} alone entered {}, which {}waits for all ranks{}.", ranks_of(finding.ranks),
+                  name_of(call), forward ? "broadcasts buffers (BatchNorm statistics) and " : "",
                   waiting.empty() ? "" : "; " + waiting);
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   finding.prescription =
-      forward ? Prescription{"Evaluate the inner module (model.module(x)) where only some ranks "
-                             "evaluate, or let every rank evaluate.",
+      forward ? Prescription{"Call the inner module (model.module(x)) if only some ranks evaluate, or evaluate on every rank.",
                              ""}
-              : Prescription{"Take this call out of the condition on the rank: every rank of the "
-                             "group has to issue it.",
+              : Prescription{"Move this call out of the condition on the rank: every rank of the group must issue it.",
                              ""};
   return std::vector{finding};
 }

@@ -44,7 +44,7 @@ bool guarded(const Work& work) noexcept {
 
 namespace ddp_doctor::cuda {
 
-// Memory of the CPU that the GPU writes to. Getting some takes milliseconds, so it is taken in
+// Pinned host memory that the GPU writes to. Allocating takes milliseconds, so it is allocated in
 // large pieces and kept.
 class PinnedMemory {
  public:
@@ -61,7 +61,7 @@ class PinnedMemory {
     chunk.size = std::max(bytes, kChunk);
     void* data = nullptr;
     check(driver().host_allocate(&data, chunk.size, kHostPortable | kHostMapped),
-          "getting memory that the GPU can write to");
+          "allocating pinned memory");
     chunk.data = static_cast<std::byte*>(data);
     chunks_.push_back(chunk);
     return within(chunks_.size() - 1, bytes);
@@ -90,12 +90,12 @@ class PinnedMemory {
   std::vector<Chunk> chunks_;
 };
 
-// Makes the device's context the thread's while this lives, and leaves graphs alone that another
-// thread may be capturing.
+// Makes the device's context current for this thread during its lifetime, without affecting graphs
+// that another thread may be capturing.
 class Within {
  public:
   explicit Within(Handle context) {
-    check(driver().push(context), "choosing the GPU");
+    check(driver().push(context), "selecting the GPU");
     driver().capture_mode(&mode_);
   }
   ~Within() {
@@ -124,7 +124,7 @@ class Gpu {
     check(driver().global(&launches_, &bytes, module, "ddp_doctor_launches"),
           "finding the kernel's table");
     for (auto& place : places_)
-      check(driver().event_create(&place.done, kEventNoTiming), "making an event");
+      check(driver().event_create(&place.done, kEventNoTiming), "creating an event");
   }
 
   Handle context() const { return context_; }
@@ -132,12 +132,12 @@ class Gpu {
   void launch(const Launch& launch, Handle stream) {
     const unsigned number = next_++ % kLaunches;
     Place& place = places_[number];
-    // Whoever used the place last may not have read it yet; on the same stream it has.
+    // The last kernel that used the place may not have read it yet; on the same stream it has.
     if (place.used && place.stream != stream)
       check(driver().stream_wait(stream, place.done, 0), "ordering the digest's kernels");
     check(driver().copy_to_device(launches_ + number * sizeof(Launch), &launch, bytes_of(launch),
                                   stream),
-          "telling the GPU what to look at");
+          "copying the tensor list to the GPU");
     unsigned argument = number;
     void* arguments[] = {&argument};
     constexpr unsigned kUnits = kThreads / kLanes;
@@ -149,7 +149,7 @@ class Gpu {
     place.stream = stream;
   }
 
-  // What a batch that ended leaves: the GPU may still write to its memory, until `done`.
+  // The memory of a finished batch: the GPU may still write to it, until `done`.
   struct Left {
     PinnedMemory::Range memory;
     Handle done = nullptr;
@@ -182,7 +182,7 @@ class Gpu {
   std::vector<Left> left_;
 };
 
-// For as long as the process lives: at its end the driver goes first.
+// Never destroyed: at the end of the process the driver is unloaded first.
 inline Gpu& gpu(int ordinal) {
   static std::mutex mutex;
   static auto* gpus = new std::map<int, std::unique_ptr<Gpu>>;
@@ -200,11 +200,11 @@ struct ddpc_batch {
     const std::lock_guard lock(gpu_.mutex);
     const Within within(gpu_.context());
     int capturing = 0;
-    check(driver().stream_capturing(stream, &capturing), "asking the stream");
+    check(driver().stream_capturing(stream, &capturing), "querying the stream");
     if (capturing != 0)
-      throw Error("the stream is being captured into a CUDA graph, where nothing may be added");
-    check(driver().event_create(&done_, kEventNoTiming), "making an event");
-    // The results, and behind them what the GPU is told.
+      throw Error("the stream is being captured into a CUDA graph: no kernel may be added");
+    check(driver().event_create(&done_, kEventNoTiming), "creating an event");
+    // The results, followed by the input for the GPU.
     gpu_.take_back();
     memory_ = gpu_.memory.take(plan_.bytes() + plan_.bytes_of_launches());
     std::byte* at = memory_.data + plan_.bytes();
@@ -230,7 +230,7 @@ struct ddpc_batch {
     const Within within(gpu_.context());
     const Result result = driver().event_query(done_);
     if (result == kNotReady) return false;
-    check(result, "asking whether the digests are there");
+    check(result, "querying whether the digests are ready");
     return is_ready_ = true;
   }
 
@@ -241,7 +241,7 @@ struct ddpc_batch {
   }
 
   DeviceLook look(std::int64_t tensor) const {
-    if (!is_ready_) throw Error("the digests are not there yet: ask ddpc_ready() first");
+    if (!is_ready_) throw Error("the digests are not ready yet: call ddpc_ready() first");
     return plan_.look(static_cast<std::size_t>(tensor), memory_.data);
   }
 

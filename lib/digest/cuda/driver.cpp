@@ -17,18 +17,18 @@ void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
   if (function == nullptr)
     throw Error(std::string("the CUDA driver has no ") + name +
-                ": install one of CUDA 12 or later, or leave tensors on the GPU out");
+                ": install a driver for CUDA 12 or later, or exclude GPU tensors");
 }
 
 Driver loaded() {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Error("there is no CUDA driver here: libcuda.so.1 is not found");
+  if (library == nullptr) throw Error("no CUDA driver found: libcuda.so.1 is missing");
   Result (*version)(int*) = nullptr;
   find(library, "cuDriverGetVersion", version);
   int number = 0;
   if (version(&number) != 0 || number < kOldest)
-    throw Error("the CUDA driver is of version " + std::to_string(number / 1000) + "." +
-                std::to_string(number % 1000 / 10) + ": 12.0 or later is needed");
+    throw Error("the CUDA driver supports version " + std::to_string(number / 1000) + "." +
+                std::to_string(number % 1000 / 10) + ": 12.0 or later is required");
   Driver driver;
   find(library, "cuInit", driver.init);
   find(library, "cuDeviceGet", driver.device_get);
@@ -58,7 +58,7 @@ Driver loaded() {
 const Driver& driver() {
   static const Driver found = [] {
     const Driver driver = loaded();
-    if (driver.init(0) != 0) throw Error("the CUDA driver does not start: no GPU can be seen here");
+    if (driver.init(0) != 0) throw Error("the CUDA driver does not start: no GPU is visible");
     return driver;
   }();
   return found;
@@ -68,7 +68,7 @@ void check(Result result, const char* doing) {
   if (result == 0) return;
   const char* text = nullptr;
   if (driver().error_text(result, &text) != 0 || text == nullptr) text = "unknown error";
-  throw Error(std::string(doing) + ": the CUDA driver says: " + text);
+  throw Error(std::string(doing) + ": the CUDA driver reports: " + text);
 }
 
 }  // namespace ddp_doctor::cuda

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The CUDA driver of this machine, found at run time: nothing of CUDA is linked, and the context is
-// the one that the program's own CUDA library uses (the device's primary one).
+// the one of the program's CUDA library (the device's primary context).
 //
-// Source of names and numbers: the CUDA Driver API, which keeps both for good.
+// Source of names and numbers: the CUDA Driver API, where both are stable.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct Driver {
   Result (*error_text)(Result, const char**);
 };
 
-// Throws Error if there is none, or one from before CUDA 12.
+// Throws Error if there is no driver, or one older than CUDA 12.
 const Driver& driver();
 // Throws Error with the driver's own text, unless `result` is 0.
 void check(Result result, const char* doing);

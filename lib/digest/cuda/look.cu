@@ -42,7 +42,7 @@ struct CudaWarp {
 
 extern "C" {
 
-// What is to be done, written before a kernel is launched; each of those under way has its own.
+// The work of a launch, written before the kernel is launched; each launch in flight has its own.
 __device__ ddp_doctor::cuda::Launch ddp_doctor_launches[ddp_doctor::cuda::kLaunches];
 
 // As many registers as leave room for two of these on a multiprocessor: a warp holds 8 KiB.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a GPU is told to do with some tensors, where in the CPU's memory it leaves what it found,
-// and how that becomes a digest. Knows nothing of drivers, so that tests can stand in for the GPU.
+// The work of a GPU for some tensors, the layout of its results in host memory, and how they become
+// digests. Independent of the driver, so that tests can replace the GPU.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a GPU does to tensors: the digest of every whole block of 8 KiB, its figures, and copies of
-// what the CPU finishes (lib/digest/cuda/batch.h).
+// The GPU's part of a digest: the hash of every whole block of 8 KiB, its statistics, and copies of
+// the bytes that the CPU finishes (lib/digest/cuda/batch.h).
 //
 // A warp takes a block, because XXH3 has eight sums that go their own ways for 1 KiB, and adding up
 // is associative: lane l reads 16 bytes at 512 j + 16 l for j = 0 to 15, all of them before it
 // begins. Within such a load, four lanes share a stripe of 64 bytes, and each of them has two of
-// the eight sums; the two need each other's input and nobody else's. After each KiB the eight
-// stripes of a load, and both loads, are added across the warp, and the sums are scrambled. All 8
-// KiB are then in registers, so the largest magnitude is known before squares are taken: these are
-// scaled by a power of two where a float could not hold them.
+// the eight sums; the two need only each other's input. After each KiB the eight stripes of a load,
+// and both loads, are added across the warp, and the sums are scrambled. All 8 KiB are then in
+// registers, so the largest magnitude is known before squares are taken: these are scaled by a
+// power of two where a float could not hold them.
 //
 // Nothing here is CUDA's but the names of its functions: `Warp` gives the lanes their exchange, so
 // that tests run the same lines as 32 threads of a CPU. Results depend on the data alone, never on
@@ -38,7 +38,7 @@ constexpr int kSamples = 8;
 constexpr int kTensorsInLaunch = 512;
 constexpr int kLaunches = 8;  // under way at a time
 
-// In memory of the CPU, which finishes the digest.
+// In host memory; the CPU finishes the digest.
 struct BlockLook {
   uint64_t low, high;  // XXH3-128
   double squares, max_abs;
@@ -89,8 +89,7 @@ struct alignas(16) Piece {
   uint64_t words[2];
 };
 
-// Makes a compiler take the pieces out of their registers anew, rather than keep what it made of
-// them in others.
+// Makes the compiler reload the pieces from their registers instead of keeping derived values.
 DDP_DOCTOR_LANE void forget_derived(Piece (&pieces)[kLoads]) {
 #if defined(__CUDA_ARCH__)
   DDP_DOCTOR_UNROLL
@@ -296,7 +295,7 @@ DDP_DOCTOR_LANE uint64_t largest_in(const Piece (&pieces)[kLoads]) {
   return largest;
 }
 
-// Puts zeros for what is not finite; returns how many.
+// Replaces values that are not finite by zeros; returns their number.
 template <class Format>
 DDP_DOCTOR_LANE int leave_out_nonfinite(Piece (&pieces)[kLoads]) {
   using Bits = typename Format::Bits;

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Python side of ddp-doctor: watches an unmodified training program from inside its processes.
 
-Nothing here touches the training: no collective, no random number, no change to a tensor, no exception into the program. (What does, on
-request, is ddp_doctor_strategy, beside it.) What is patched stands in `patches`, each place with its reason. Digests, figures and the record
-are C++ behind `native`.
+Nothing here affects the training: no collective, no random number, no change to a tensor, no exception into the program.
+(ddp_doctor_strategy does, on request.) `patches` lists everything that is patched, with reasons. Digests, numbers and the
+record are written in C++ behind `native`.
 
-    importing  calls us when the program itself imports torch (we never do it first)
+    importing  calls us when the program imports torch (the probe never imports it first)
     patches    the places in torch that report to the session
     session    one per rank: from init_process_group to the end of the process; its parts, in the order of a training step:
-      forwards     wrappers, forwards through and around them
+      forwards     wrappers, forwards through them and forwards that bypass them
       backwards    backward passes, gradients as they arrive
       collectives  those that the program calls itself
       steps        optimizer steps: a row of the record each
-      usage        what became of each parameter in a step
-      history      what happened, of which each optimizer reads what came since its own last step
+      usage        how each parameter was used in a step
+      history      events in order; each optimizer reads those since its own last step
       tensors      parameters and buffers: names, identity, gradient hooks
-    passive    what keeps the program safe from us
+    passive    protects the program from errors of the probe
     places     the user's file and line
     graph      which parameters an output depends on
-    note       process-<pid>.json: what kind of process this was
+    note       process-<pid>.json: the kind of this process
 """
 import atexit
 import os
@@ -32,8 +32,8 @@ def start():
         return
     from . import importing
 
-    atexit.register(_at_exit)  # first of all, so that it runs last
-    importing.after("torch", _torch_is_there)
+    atexit.register(_at_exit)  # registered first, so that it runs last
+    importing.after("torch", _torch_imported)
 
 
 def _at_exit():
@@ -43,7 +43,7 @@ def _at_exit():
         session.current.finish()
 
 
-def _torch_is_there(torch):
+def _torch_imported(torch):
     from . import note, patches
 
     note.begin(torch)

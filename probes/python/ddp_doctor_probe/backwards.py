@@ -12,12 +12,12 @@ class Backwards:
     def __init__(self, session):
         self.session, self.torch = session, session.torch
         self.depth = 0
-        self.fresh = False  # gradients arrived that no optimizer has taken
+        self.fresh = False  # gradients arrived that no optimizer has used yet
         self.unwrapped_arrived = False
         self.retained = False
         self.place = ("", 0)
-        self.accumulating = []  # parameters whose gradients wait for another micro-batch
-        self.keeps = 0  # native.KEEP while the values of gradients are kept
+        self.accumulating = []  # parameters whose gradients accumulate over micro-batches
+        self.keeps = 0  # native.KEEP while gradient values are kept
 
     @passive
     def begins(self, tensors, retained):
@@ -33,11 +33,11 @@ class Backwards:
         if isinstance(tensors, self.torch.Tensor):
             tensors = [tensors]
         if session.history.counts.backwards < FIRST_BACKWARDS:
-            # Models that no wrapper has shown us, before their gradients arrive.
+            # Finds models without a wrapper before their gradients arrive.
             session.tensors.add_parameters(list(graph.leaves(tensors).values()), anonymous=False)
         session.tensors.hook_trainable()
-        # Whether the program changes what an earlier micro-batch left.
-        self.look_at_gradients(native.BEFORE_BACKWARD, self.accumulating, native.SAMPLE)
+        # Shows whether the program changes the gradients of an earlier micro-batch.
+        self.examine_gradients(native.BEFORE_BACKWARD, self.accumulating, native.SAMPLE)
         self.accumulating = []
         session.collectives.targets = None
         session.history.backward()
@@ -47,7 +47,7 @@ class Backwards:
             if not made.seen:
                 wrapper = made.ref()
                 made.armed = wrapper is not None and wrapper.require_backward_grad_sync
-        # In step 1, of small models: enough to show that what was synchronized is the mean.
+        # In step 1 of small models: enough to show that the synchronized gradients are the mean.
         first = session.number == 1
         small = first and 3 * 4 * sum(e.numel for e in session.tensors.parameters()) <= session.values_budget // 4
         self.keeps = native.KEEP if small else 0
@@ -61,7 +61,7 @@ class Backwards:
             session.fact("loss", "factor", round(graph.factor(tensors[0]), 9))
 
     def gradient_arrived(self, entry):
-        """From inside autograd, once per parameter and backward."""
+        """Called from autograd, once per parameter and backward."""
         session = self.session
         if session.closed:
             return
@@ -82,20 +82,20 @@ class Backwards:
             made.backward = session.record.call_begins(
                 session.number, True, "ddp.backward", group=made.group, target=f"wrapper {made.number}", place=self.place)
         if made.armed and entry.index is not None and session.recording:
-            self.look_at_local(entry)
+            self.examine_local(entry)
 
-    def look_at_local(self, entry):
+    def examine_local(self, entry):
         begin = time.perf_counter_ns()
         try:
             parameter = entry.ref()
             if parameter is not None and parameter.grad is not None:
                 self.session.tensors.observe_one(native.LOCAL, native.DIGEST | native.SAMPLE | self.keeps, entry, parameter.grad)
         except Exception as error:
-            self.session.failed("look_at_local", error)
+            self.session.failed("examine_local", error)
         finally:
             self.session.probe_ns += time.perf_counter_ns() - begin
 
-    def look_at_gradients(self, stage, entries, what=native.DIGEST | native.SAMPLE):
+    def examine_gradients(self, stage, entries, what=native.DIGEST | native.SAMPLE):
         pairs = []
         for entry in entries:
             parameter = entry.ref()
@@ -131,12 +131,12 @@ class Backwards:
         if session.recording:
             parameters = session.tensors.parameters()
             for made in synchronized:
-                self.look_at_gradients(native.REDUCED, [e for e in parameters if e.wrapper == made.number and e.index is not None])
+                self.examine_gradients(native.REDUCED, [e for e in parameters if e.wrapper == made.number and e.index is not None])
             self.accumulating = [] if synchronized else [e for e in parameters if e.wrapper in {made.number for made in touched}]
-            self.look_at_gradients(native.ACCUMULATED, self.accumulating, native.SAMPLE)
+            self.examine_gradients(native.ACCUMULATED, self.accumulating, native.SAMPLE)
             if self.unwrapped_arrived:
-                # Nothing reduces these during a backward. A few values are enough to see whether they are changed before somebody does.
-                self.look_at_gradients(native.LOCAL, [e for e in parameters if e.index is None], native.SAMPLE)
+                # Nothing reduces these during a backward. A few values are enough to see whether they change before they are reduced.
+                self.examine_gradients(native.LOCAL, [e for e in parameters if e.index is None], native.SAMPLE)
         for made in synchronized:
             made.armed, made.spent = False, True
             session.record.call_ends(made.backward)
@@ -144,7 +144,7 @@ class Backwards:
 
     @passive
     def by_hand(self, inputs):
-        """torch.autograd.grad: no hook of a reducer fires in it."""
+        """torch.autograd.grad: the reducer's hooks do not fire in it."""
         session = self.session
         if any(session.tensors.known(tensor) is not None for tensor in inputs if isinstance(tensor, self.torch.Tensor)):
             session.history.token("G")

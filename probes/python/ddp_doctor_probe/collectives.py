@@ -4,20 +4,20 @@ from . import native, places
 from .forwards import group_key, ranks_of
 from .passive import passive
 
-MOST_AWAITED = 1000  # programs may drop their handles
+MAX_AWAITED = 1000  # programs may drop their handles
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
 class Collectives:
     def __init__(self, session):
         self.session, self.torch = session, session.torch
-        self.under_way = False  # torch's own calls inside one are not the program's
+        self.in_progress = False  # torch's own calls inside a collective are not the program's
         self.phase_before = native.BATCH
-        self.number = 0  # of the one under way, in the call log
-        self.awaited = {}  # id(work) -> number of an asynchronous one that nobody has waited for yet
-        self.gradients_seen = False  # those at the first collective before this step
-        self.targets = None  # address -> which gradient or weight lies there
-        self.without = []  # parameters whose gradient is not among them
+        self.number = 0  # of the collective in progress, in the call log
+        self.awaited = {}  # id(work) -> number of an asynchronous collective that the program has not waited for yet
+        self.gradients_seen = False  # the gradients were examined at the first collective of this step
+        self.targets = None  # address -> name of the gradient or weight there
+        self.without = []  # parameters whose gradient is not in `targets`
 
     @passive
     def begins(self, op, tensors, reduce, group):
@@ -43,7 +43,7 @@ class Collectives:
             target = self.target_of(tensors)
             if moment == "before-step" and not self.gradients_seen:
                 self.gradients_seen = True
-                session.backwards.look_at_gradients(native.COLLECTIVE, session.tensors.parameters())
+                session.backwards.examine_gradients(native.COLLECTIVE, session.tensors.parameters())
         session.history.token("C" + ("g" if target.startswith("gradient") else "w" if target.startswith("weight") else ""))
         file, line, _ = places.place()
         dtype = str(tensors[0].dtype)[len("torch."):] if tensors else ""
@@ -62,9 +62,9 @@ class Collectives:
 
     @passive
     def issued(self, result):
-        """It returned at once, with one handle or several to wait for."""
+        """The collective returned immediately, with one or more handles to wait for."""
         for work in result if isinstance(result, list) else [result]:
-            while len(self.awaited) >= MOST_AWAITED:
+            while len(self.awaited) >= MAX_AWAITED:
                 del self.awaited[next(iter(self.awaited))]
             self.awaited[id(work)] = self.number
 
@@ -83,7 +83,7 @@ class Collectives:
         self.session.enter(self.phase_before)
 
     def target_of(self, tensors):
-        """Which gradient or weight is reduced, where it is one itself and not a copy."""
+        """Name of the gradient or weight that is reduced; "" for a copy or anything else."""
         strided = self.torch.strided
         pointer = tensors[0].data_ptr() if tensors and tensors[0].layout is strided else 0
         if not pointer:
@@ -97,7 +97,7 @@ class Collectives:
                     if entry.kind == "parameter":
                         self.without.append(entry)
         if pointer not in self.targets:
-            self._find_gradients()  # also those that the program has made meanwhile
+            self._find_gradients()  # also gradients created since then
         return self.targets.get(pointer, "")
 
     def _find_gradients(self):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DistributedDataParallel objects, and the forwards that run through them and around them."""
+"""DistributedDataParallel objects, forwards through them, and forwards that bypass them."""
 import weakref
 
 from . import graph, native, places
 from .passive import passive
 
-GRAPH_STEPS = 2  # in these first steps, and after each change of what is used, the output's graph is read
+GRAPH_STEPS = 2  # steps in which the output's graph is read, at the start and after each change in the used parameters
 compiles = False  # the program called torch.compile
 ARGUMENTS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view", "bucket_bytes_cap")
 
@@ -16,43 +16,43 @@ class Wrapper:
     def __init__(self, number, wrapper):
         self.number = number
         self.ref = weakref.ref(wrapper)
-        self.module = weakref.ref(wrapper.module)  # as last looked at
+        self.module = weakref.ref(wrapper.module)  # as last examined
         self.accumulators = {}
         self.armed = False  # the next backward is reduced
         self.spent = False  # the last forward's backward was reduced
-        self.arrived = self.reduced = 0  # gradients in the backward under way; those of the reducer's parameters
+        self.arrived = self.reduced = 0  # gradients in the current backward: all, and those of the reducer's parameters
         self.indexed = 0  # parameters of the reducer
-        self.seen = False  # a forward of it; inside torch.compile there is none to be seen
+        self.seen = False  # a forward was seen; inside torch.compile none can be seen
         self.forwarded = False  # since the last backward
         self.norm_seen = False
-        self.group = ""  # as the call log has it
-        self.forward = self.backward = 0  # numbers of those under way, in the call log
+        self.group = ""  # as in the call log
+        self.forward = self.backward = 0  # numbers of the calls in progress, in the call log
 
 
 class Forwards:
     def __init__(self, session):
         self.session, self.torch = session, session.torch
         self.wrappers = []
-        self.constructing = -1  # number of the wrapper that is being made
-        self.failed = set()  # numbers of those that could not be made
+        self.constructing = -1  # number of the wrapper that is being constructed
+        self.failed = set()  # numbers of wrappers whose constructor raised
         self.wrapper_of = weakref.WeakKeyDictionary()  # DistributedDataParallel -> Wrapper
         self.owner_of = weakref.WeakKeyDictionary()  # module inside a wrapper -> Wrapper
-        self.inside = []  # wrappers whose forward is under way
-        self.around = None  # the module whose forward went around its wrapper, while it runs
-        self.called, self.called_quietly = set(), set()  # modules that ran, with and without gradients
-        self.in_output = None  # ids of parameters that an output depends on; None: not looked
-        self.look_at_graph = GRAPH_STEPS
-        self.hooks = []  # on the forwards of all modules, while they are watched
-        self.newcomers = False  # an optimizer has got other parameters
-        self.by_wrappers = (-1, False)  # how many wrappers there were, and what that meant: _goes_by_wrappers
-        self.unusual = False  # forwards went around wrappers, or backwards twice through one of them
+        self.inside = []  # wrappers whose forward is running
+        self.around = None  # the module whose forward is bypassing its wrapper
+        self.called, self.called_without_grad = set(), set()  # modules that ran, with and without gradients
+        self.in_output = None  # ids of parameters that an output depends on; None: not examined
+        self.graph_steps_left = GRAPH_STEPS
+        self.hooks = []  # on the forwards of all modules, while these are watched
+        self.new_parameters = False  # an optimizer's parameters changed
+        self.wrappers_suffice = (-1, False)  # (number of wrappers, result of _wrappers_suffice then)
+        self.unusual = False  # forwards bypassed wrappers, or a wrapper had two backwards
 
     # ---- which forwards are watched
 
     def watch(self):
-        """All modules' forwards, where the step under way is recorded or what was seen before was out of the ordinary; otherwise those of
-        wrappers alone: hooks on every module cost more than the rest of us."""
-        self._hook_modules(self.session.recording or self.look_at_graph > 0 or self.unusual or not self._goes_by_wrappers())
+        """Watches the forwards of all modules if the current step is recorded or something unusual was seen before; otherwise only those of
+        wrappers, because hooks on every module cost more than the rest of the probe."""
+        self._hook_modules(self.session.recording or self.graph_steps_left > 0 or self.unusual or not self._wrappers_suffice())
 
     def rest(self):
         self._hook_modules(False)
@@ -83,12 +83,12 @@ class Forwards:
 
         return observed
 
-    def _goes_by_wrappers(self):
-        """There are wrappers, with DistributedDataParallel's own forward, and nothing is compiled: hooks that come and go would make
-        torch.compile begin anew."""
-        if self.by_wrappers[0] != len(self.wrapper_of):
-            self.by_wrappers = (len(self.wrapper_of), self._have_own_forward())
-        return self.by_wrappers[1] and not compiles
+    def _wrappers_suffice(self):
+        """There are wrappers with DistributedDataParallel's own forward, and nothing is compiled: adding and removing hooks would make
+        torch.compile recompile."""
+        if self.wrappers_suffice[0] != len(self.wrapper_of):
+            self.wrappers_suffice = (len(self.wrapper_of), self._have_own_forward())
+        return self.wrappers_suffice[1] and not compiles
 
     def _have_own_forward(self):
         base = self.torch.nn.parallel.DistributedDataParallel
@@ -97,9 +97,9 @@ class Forwards:
         return bool(kinds) and not overridden
 
     def forward_unseen(self, made):
-        """Gradients came to a wrapper that had no forward since the last backward."""
+        """Gradients arrived at a wrapper that had no forward since the last backward."""
         self.unusual = True
-        if not self.hooks:  # one went around it
+        if not self.hooks:  # a forward bypassed it
             made.spent = False
             self.session.history.counts.around += 1
             self.session.history.token(f"N{made.number}")
@@ -122,13 +122,13 @@ class Forwards:
 
     @passive
     def wrapper_failed(self):
-        """The constructor raised. What that means for its parameters shows if the program goes on all the same."""
+        """The constructor raised. If the program continues, the first step decides about its parameters (forget_failed)."""
         self.failed.add(self.constructing)
         self.session.record.call_ends(self.construction)
         self.session.enter(native.BATCH)
 
     def forget_failed(self):
-        """The first step: what no constructor wrapped after all belongs to no wrapper."""
+        """In the first step: modules whose constructor raised belong to no wrapper."""
         if self.failed:
             self.session.tensors.unwrap(self.failed)
 
@@ -166,7 +166,7 @@ class Forwards:
         session.enter(native.BATCH)
 
     def write_runtime_fields(self):
-        """PyTorch's own account of each wrapper, once it has something to say; the last one stays."""
+        """PyTorch's logging data of each wrapper, once it is filled in; the last one is kept."""
         for made in self.wrappers:
             self._write_fields(made, "runtime")
 
@@ -185,12 +185,12 @@ class Forwards:
     # ---- forwards
 
     def wrapper_called(self, wrapper):
-        """A wrapper's forward is about to run, while modules are not watched. Whether to tell of its end, too."""
+        """A wrapper's forward is about to run while modules are not watched. Returns whether to call forward_ends afterwards."""
         session = self.session
         if self.hooks or session.busy or session.closed or session.backwards.depth:
             return False
         if self.torch.is_grad_enabled():
-            self.inside.clear()  # its last forward raised, and the program went on
+            self.inside.clear()  # its last forward raised, and the program continued
         self.forward_begins(wrapper)
         return bool(self.inside)
 
@@ -204,14 +204,14 @@ class Forwards:
             if is_wrapper:
                 self.forward_begins(module)
             else:
-                self.called_quietly.add(module)
+                self.called_without_grad.add(module)
             return
         self.called.add(module)
         if self.inside and not self.inside[-1].norm_seen:
-            self.look_at_norm(self.inside[-1], module, arguments)
+            self.examine_norm(self.inside[-1], module, arguments)
         if is_wrapper:
             if self.inside:
-                self.inside.clear()  # its last forward raised, and the program went on
+                self.inside.clear()  # its last forward raised, and the program continued
                 self.forward_begins(module)
             elif self.around is None:
                 self.forward_begins(module)
@@ -245,10 +245,10 @@ class Forwards:
         session.history.token(f"F{made.number}{'+' if made.armed else '-'}")
         session.site(f"forward {made.number}")
         if session.recording and (
-            session.number <= session.warmup or self.newcomers or made.module() is not wrapper.module or session.tensors.changed(made.number)
+            session.number <= session.warmup or self.new_parameters or made.module() is not wrapper.module or session.tensors.changed(made.number)
         ):
             made.module = weakref.ref(wrapper.module)
-            self.newcomers = False
+            self.new_parameters = False
             for module in session.tensors.follow(wrapper.module, made.number, made.accumulators):
                 self.owner_of[module] = made
             session.tensors.describe()
@@ -259,7 +259,7 @@ class Forwards:
         if made is None:
             return
         self.session.record.call_ends(made.forward)
-        if self.torch.is_grad_enabled() and self.look_at_graph > 0:
+        if self.torch.is_grad_enabled() and self.graph_steps_left > 0:
             reached = set(graph.leaves(graph.tensors_in(output, self.torch)))
             self.in_output = reached if self.in_output is None else self.in_output | reached
         self.session.enter(native.BATCH)
@@ -273,25 +273,25 @@ class Forwards:
         self.unusual = made.seen = made.forwarded = True
         self.session.history.counts.around += 1
         self.session.history.token(f"N{made.number}")
-        # Whoever called the module's method, not the method's own line.
+        # The caller of the module's method, not a line inside the method.
         self.session.site(f"forward-around {made.number}", lambda thing: isinstance(thing, self.torch.nn.Module) and thing in self.owner_of)
 
-    def look_at_norm(self, made, module, arguments):
-        """How many samples the first BatchNorm that trains has to itself."""
+    def examine_norm(self, made, module, arguments):
+        """Notes the batch size of the first BatchNorm that runs in training mode."""
         if isinstance(module, self.torch.nn.modules.batchnorm._BatchNorm) and module.training and arguments:
             made.norm_seen = True
             self.session.fact(f"wrapper {made.number}", "batchnorm_samples", len(arguments[0]))
 
     def step_ended(self):
         self.called.clear()
-        self.called_quietly.clear()
+        self.called_without_grad.clear()
         self.in_output = None
-        if self.look_at_graph > 0 and self.session.recording:
-            self.look_at_graph -= 1
+        if self.graph_steps_left > 0 and self.session.recording:
+            self.graph_steps_left -= 1
 
 
 def _reducer_indices(module, ignored=()):
-    """id(parameter) -> its index in the reducer, the one that PyTorch's errors print: parameters that require gradients, in the order of
+    """id(parameter) -> its index in the reducer, as printed by PyTorch's errors: parameters that require gradients, in the order of
     named_modules, each once."""
     indices = {}
     for prefix, owner in module.named_modules():
@@ -302,7 +302,7 @@ def _reducer_indices(module, ignored=()):
 
 
 def group_key(torch, group):
-    """A process group in the call log: empty for the default one; otherwise its ranks and its name, since others may have the same ranks."""
+    """A process group in the call log: empty for the default group; otherwise its ranks and its name, since groups may have the same ranks."""
     c10d = torch.distributed.distributed_c10d
     if group is None or group is c10d.group.WORLD:
         return ""
@@ -311,7 +311,7 @@ def group_key(torch, group):
 
 
 def ranks_of(torch, group):
-    """The ranks of a process group, in the whole job's numbers."""
+    """The global ranks of a process group."""
     c10d = torch.distributed.distributed_c10d
     if group is None or group is getattr(c10d.group, "WORLD", None):
         return list(range(torch.distributed.get_world_size()))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which parameters the output of a forward depends on, read from autograd's graph. Nothing is computed and nothing kept."""
+"""Which parameters the output of a forward depends on, read from autograd's graph. Nothing is computed and nothing is kept."""
 import dataclasses
 
 
 def tensors_in(output, torch, depth=4):
-    """The tensors in an output as forwards return them: nested tuples, lists, dicts, dataclasses."""
+    """The tensors in an output of forward: nested tuples, lists, dicts, dataclasses."""
     if isinstance(output, torch.Tensor):
         return [output]
     if depth == 0:
@@ -23,7 +23,7 @@ def tensors_in(output, torch, depth=4):
 def leaves(tensors):
     """id -> leaf tensor (parameter) from which `tensors` were computed."""
     found = {}
-    seen = {}  # keeps the nodes alive: another one could get the id of one that is gone
+    seen = {}  # keeps the nodes alive: a new node could reuse the id of a freed one
     todo = []
     for tensor in tensors:
         if tensor.grad_fn is not None:
@@ -43,8 +43,8 @@ def leaves(tensors):
 
 
 def factor(loss):
-    """The number by which a loss was multiplied last of all, as in (loss / world_size) or (scale * loss): 1.0 if it was not. Scalings by the
-    program are followed as long as they stand directly above one another."""
+    """The number by which the loss was scaled last, as in (loss / world_size) or (scale * loss); 1.0 if it was not. Consecutive scalings are
+    multiplied."""
     product = 1.0
     node = loss.grad_fn
     for _ in range(8):

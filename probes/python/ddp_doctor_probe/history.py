@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the program did, in order. Each optimizer reads of it what came since its own last step."""
+"""What the program did, in order. Each optimizer reads the part since its own last step."""
 
-MOST_TOKENS = 400  # of a step's trace
-MOST_CALLS = 1000  # hand-written collectives that a step records one by one
+MAX_TOKENS = 400  # in a step's trace
+MAX_CALLS = 1000  # hand-written collectives that a step records individually
 
 
 class Counts:
@@ -42,14 +42,14 @@ class Mark:
 class History:
     def __init__(self):
         self.counts = Counts()
-        self.tokens = Tail()  # [text, how often]
+        self.tokens = Tail()  # [text, count]
         self.calls = Tail()
         self.last_step = Mark()  # of any optimizer
         self.losses = []  # of the backward passes since the step before the last backward
         self.losses_of_next_step = False
 
     def token(self, text):
-        """docs/record.md has the grammar."""
+        """Adds to the trace. docs/record.md has the grammar."""
         items = self.tokens.items
         if items and items[-1][0] == text:
             items[-1][1] += 1
@@ -62,11 +62,11 @@ class History:
             self.losses, self.losses_of_next_step = [], True
 
     def call(self, call):
-        """A collective; one like the last is counted with it."""
+        """Adds a collective; repeated identical calls are counted together."""
         items = self.calls.items
         if self.calls.end() > self.last_step.calls and all(items[-1][key] == value for key, value in call.items()):
             items[-1]["count"] += 1
-        elif len(self.calls.since(self.last_step.calls)) < MOST_CALLS:
+        elif len(self.calls.since(self.last_step.calls)) < MAX_CALLS:
             items.append(dict(call, count=1))
 
     def beginning(self):
@@ -78,12 +78,12 @@ class History:
 
     def trace(self, mark):
         tokens = self.tokens.since(mark.tokens)
-        spelled = [text if count == 1 else f"{text}*{count}" for text, count in tokens[-MOST_TOKENS:]]
-        return ("... " if len(tokens) > MOST_TOKENS or mark.tokens < self.tokens.dropped else "") + " ".join(spelled)
+        spelled = [text if count == 1 else f"{text}*{count}" for text, count in tokens[-MAX_TOKENS:]]
+        return ("... " if len(tokens) > MAX_TOKENS or mark.tokens < self.tokens.dropped else "") + " ".join(spelled)
 
     def step_ended(self, optimizers):
-        """Forgets what no optimizer will read any more, or what is too long ago. One that never steps again must not keep it all."""
+        """Forgets what no optimizer will read again, and what is too old: an optimizer that never steps again must not keep everything."""
         self.losses_of_next_step = False
         self.last_step = self.now()
-        self.tokens.forget(max(self.tokens.end() - MOST_TOKENS, min(o.begin.tokens for o in optimizers)))
-        self.calls.forget(max(self.calls.end() - MOST_CALLS, min(o.begin.calls for o in optimizers)))
+        self.tokens.forget(max(self.tokens.end() - MAX_TOKENS, min(o.begin.tokens for o in optimizers)))
+        self.calls.forget(max(self.calls.end() - MAX_CALLS, min(o.begin.calls for o in optimizers)))

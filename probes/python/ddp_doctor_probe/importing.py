@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls a function once a module has been imported by the program, and leaves no trace in the import system after that."""
+"""Calls a function once the program has imported a module, and leaves no trace in the import system afterwards."""
 import importlib.util
 import sys
 
 
 def after(name, callback):
-    """Calls callback(module) when `name` has been imported for the first time; at once if it is there already."""
+    """Calls callback(module) after `name` is first imported; immediately if it already is."""
     if name in sys.modules:
         callback(sys.modules[name])
     else:
@@ -41,5 +41,5 @@ class _Loader:
         self.loader.exec_module(module)
         try:
             self.callback(module)
-        except Exception as error:  # the program comes first
+        except Exception as error:  # must not stop the program
             print(f"ddp-doctor: the probe did not start: {error!r}", file=sys.stderr)

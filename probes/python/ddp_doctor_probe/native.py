@@ -9,12 +9,12 @@ import signal
 LOCAL, GRADIENT, WEIGHT, BUFFER, REDUCED, COLLECTIVE, WEIGHT_BEFORE, ACCUMULATED, BEFORE_BACKWARD = range(9)
 # What to take from a tensor: probe_api.h.
 DIGEST, SAMPLE, KEEP, KEEP_LAST, KEEP_WANTED = 1, 2, 4, 8, 16
-# What became of a parameter: probe_api.h.
+# Flags for the use of a parameter: probe_api.h.
 USED, REACHED_KNOWN, REACHED, IN_OUTPUT_KNOWN, IN_OUTPUT, FROZEN, REPLACED, IN_OPTIMIZER, ASSIGNED = (1 << bit for bit in range(9))
 # Phases of progress.h.
 STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED = range(9)
 PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished")
-# On which a rank writes its stack: tool/launch.cpp.
+# On this signal a rank writes its stack: tool/launch.cpp.
 STACK_SIGNAL = signal.SIGRTMAX - 3
 
 _library = None
@@ -46,7 +46,7 @@ def _load():
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    # These take nanoseconds: not worth giving up the interpreter's lock for.
+    # These take nanoseconds, so they keep the GIL.
     quick = ctypes.PyDLL(library._name)
     for name, result, arguments in (
         ("ddpd_enter", None, [handle, number, long]),
@@ -91,7 +91,7 @@ class Record:
         return self._library.ddpd_wanted_step(self._handle)
 
     def call_begins(self, step, paired, op, reduce="", dtype="", numel=0, group="", moment="", target="", place=("", 0)):
-        """Into the call log; `place`: the user's file and line. Returns a number for call_ends."""
+        """Adds to the call log. `place` is the user's file and line. Returns a number for call_ends."""
         return self._library.ddpd_call_begins(
             self._handle, step, paired, op.encode(), reduce.encode(), dtype.encode(), numel, group.encode(), moment.encode(),
             target.encode(), place[0].encode("utf-8", "surrogateescape"), place[1])
@@ -106,7 +106,7 @@ class Record:
         self._check(self._library.ddpd_tensors(self._handle, _text(described)))
 
     def observe(self, stage, what, ids, pointers):
-        """Contiguous tensors on the CPU, of the dtype and size that they were described with."""
+        """Contiguous CPU tensors, with the dtype and size that they were described with."""
         count = len(ids)
         self._check(
             self._library.ddpd_observe(
@@ -115,7 +115,7 @@ class Record:
         )
 
     def observe_small(self, stage, what, id, pointer):
-        """One such tensor, too small to give up the interpreter's lock for."""
+        """One such tensor, so small that the GIL is kept."""
         self._one_id[0], self._one_pointer[0] = id, pointer
         self._check(self._library.observe_small(self._handle, stage, what, 1, self._one_id, self._one_pointer))
 
@@ -129,7 +129,7 @@ class Record:
         )
 
     def observe_on_device(self, stage, what, device, stream, ids, pointers):
-        """Contiguous tensors on a GPU, looked at on the program's stream in its turn: nobody waits."""
+        """Contiguous GPU tensors, examined in order on the program's stream, without synchronizing."""
         count = len(ids)
         self._check(
             self._library.ddpd_observe_on_device(

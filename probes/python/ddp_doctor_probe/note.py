@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""process-<pid>.json in the run's folder: which Python processes imported torch, and what they were to the job. It is how
-ddp-doctor can say why there was nothing to examine."""
+"""process-<pid>.json in the run's folder: which Python processes imported torch, and their role in the job. ddp-doctor reads it to
+explain why there was nothing to examine."""
 import json
 import multiprocessing
 import os
@@ -10,7 +10,7 @@ _content = None
 
 
 def begin(torch):
-    """Notes this process. Workers of the multiprocessing module are noted only if they turn out to be ranks."""
+    """Notes this process. multiprocessing workers are noted only if they become ranks."""
     global _content
     _content = {
         "schema_version": 1,
@@ -53,4 +53,4 @@ def _write():
             json.dump(_content, out)
         os.replace(name + ".new", name)
     except OSError:
-        pass  # a full disk is the record's to report
+        pass  # the record reports a full disk

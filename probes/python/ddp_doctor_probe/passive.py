@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything that comes from the program passes here: no exception of ours gets through, what we cost is measured, and processes
-forked from the rank stay quiet (patches.py closes the session there)."""
+"""Guards every call from the program into the probe: exceptions of the probe do not reach the program, the cost is measured, and
+processes forked from the rank do nothing (patches.py closes the session there)."""
 import functools
 import time
 
 
 def passive(method):
-    """A method of the session, or of a part of it, that the program calls without knowing it."""
+    """Decorates a method of the session, or of a part of it, that is called from the program."""
 
     @functools.wraps(method)
     def guarded(self, *arguments):

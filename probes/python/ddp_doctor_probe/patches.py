@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The places in torch that report to the session. Each is passed on unchanged: same arguments, same result, same exceptions.
+"""The functions of torch that report to the session. Each call is passed on unchanged: same arguments, same result, same exceptions.
 
     torch.distributed.init_process_group             this process is a rank
-    torch.distributed.destroy_process_group          the usual end of main()
+    torch.distributed.destroy_process_group          usually the end of main()
     torch.distributed.all_reduce and its siblings    hand-written collectives
-    Work.wait                                        where an asynchronous one is waited for
+    Work.wait                                        waiting for an asynchronous collective
     DistributedDataParallel.__init__                 what it wraps, with which arguments, where
     DistributedDataParallel.forward                  forwards through wrappers
-    nn.Module global forward hooks                   forwards around wrappers, which modules ran: in recorded steps (forwards.py)
-    torch.compile                                    that the program uses it
+    nn.Module global forward hooks                   forwards that bypass wrappers, which modules ran: in recorded steps (forwards.py)
+    torch.compile                                    whether the program uses it
     torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
     torch.optim.Optimizer step hooks, load_state_dict   optimizer steps, loaded states
     GradScaler.step                                  scale, skipped steps
     DistributedSampler.__iter__                      passes over the data, epoch
-    DataLoader.__iter__ and its iterator             that a pass over the data begins, and that it is exhausted
+    DataLoader.__iter__ and its iterator             start and end of a pass over the data
     torch.multiprocessing.spawn's worker function,
-    multiprocessing.Process                          what a spawned rank raised
-    DataParallel.__init__                            to say that it is not examined
+    multiprocessing.Process                          exceptions of a spawned rank
+    DataParallel.__init__                            to report that it is not examined
 """
 import functools
 import importlib
@@ -42,12 +42,12 @@ def install(torch):
     ):
         try:
             patch(torch)
-        except Exception as error:  # one place that this torch does not have must not cost us the others
+        except Exception as error:  # if this torch lacks one function, the others are still patched
             note.saw(f"probe: {patch.__name__[1:]} cannot be observed in torch {torch.__version__}: {error!r}")
 
 
 def _replace(owner, name, make):
-    """owner.name becomes make(owner.name), looking like the original."""
+    """Replaces owner.name by make(owner.name), with the original's name and docstring."""
     original = getattr(owner, name)
     replacement = functools.wraps(original)(make(original))
     setattr(owner, name, replacement)
@@ -55,7 +55,7 @@ def _replace(owner, name, make):
 
 
 def _everywhere(torch, name, original, replacement):
-    """The packages that have imported the function by name while torch was being imported."""
+    """Also in the modules that imported the function by name while torch was imported."""
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("torch.") and module.__dict__.get(name) is original:
             setattr(module, name, replacement)
@@ -119,10 +119,10 @@ def _collective(torch, name, original):
 
     def collective(*args, **kwargs):
         here = session.current
-        # Torch's own helpers (join, SyncBatchNorm, ...) are not the user's collectives, nor are those inside another one.
-        if here is None or here.collectives.under_way or places.caller_is_torch(1):
+        # Calls by torch itself (join, SyncBatchNorm, ...) or inside another collective are not the user's collectives.
+        if here is None or here.collectives.in_progress or places.caller_is_torch(1):
             return original(*args, **kwargs)
-        here.collectives.under_way = True
+        here.collectives.in_progress = True
         try:
             try:
                 describe(here, args, kwargs)
@@ -133,7 +133,7 @@ def _collective(torch, name, original):
                 here.collectives.issued(result)
             return result
         finally:
-            here.collectives.under_way = False
+            here.collectives.in_progress = False
             here.collectives.ends()
 
     return collective
@@ -197,7 +197,7 @@ def _forward(torch):
 
         return compile
 
-    # Torch would warn of our hooks, where the program compiles a module.
+    # If the program compiles a module, torch would warn about the probe's hooks.
     warnings.filterwarnings("ignore", message="Using .torch.compile.module.. when there are global hooks")
     _replace(torch.nn.parallel.DistributedDataParallel, "forward", wraps_forward)
     if hasattr(torch, "compile"):
@@ -237,7 +237,7 @@ def _backward(torch):
 
 
 def _optimizer(torch):
-    module = importlib.import_module("torch.optim.optimizer")  # the package has a function of that name
+    module = importlib.import_module("torch.optim.optimizer")  # the package has a function with this name
 
     def begins(optimizer, args, kwargs):
         here = session.current
@@ -273,7 +273,7 @@ def _optimizer(torch):
         module.register_optimizer_step_post_hook(ends)
         return
 
-    # 1.13: where an optimizer's class has its step() wrapped for the profiler, once per class.
+    # torch 1.13 wraps step() for the profiler here, once per optimizer class.
     def wraps_class(original):
         def _hook_for_profile(self):
             original(self)
@@ -362,7 +362,7 @@ def _loader(torch):
 
 
 def _spawned(torch):
-    """A process of the multiprocessing module swallows what its function raised, so sys.excepthook never sees it."""
+    """A multiprocessing process catches the exceptions of its function, so sys.excepthook never sees them."""
 
     def observed(function):
         @functools.wraps(function)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where in the user's own files something was called from."""
+"""The line of the user's code that something was called from."""
 import functools
 import os
 import sys
@@ -14,19 +14,19 @@ _LIBRARIES = tuple({
     if path
 })
 _PACKAGE_FOLDERS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-_AVERAGERS = os.path.join("torch", "distributed", "algorithms", "model_averaging", "")  # what they issue, the program wanted
+_AVERAGERS = os.path.join("torch", "distributed", "algorithms", "model_averaging", "")  # the program asked for their collectives
 _USER, _LIBRARY, _TORCH, _NOBODY = range(4)
-_kinds = {}  # by file name as code objects have it
+_kinds = {}  # by file name as in code objects
 
 
 def _kind(file):
     kind = _kinds.get(file)
     if kind is None:
-        kind = _kinds[file] = _judge(file)
+        kind = _kinds[file] = _classify(file)
     return kind
 
 
-def _judge(file):
+def _classify(file):
     if file.startswith("<") or file.startswith(_OURS):
         return _NOBODY
     real = os.path.realpath(file)
@@ -44,7 +44,7 @@ _other_folders = None
 
 
 def _installed():
-    """Folders on the path into which packages were installed by other means (pip --target): those that hold a *.dist-info."""
+    """Folders on sys.path with packages installed in other ways (pip --target): those that contain a *.dist-info."""
     global _other_folders
     if _other_folders is None:
         _other_folders = tuple(
@@ -57,7 +57,7 @@ def _installed():
 
 @functools.lru_cache(maxsize=None)
 def _shown(file):
-    """Relative to the packages' folder, or to the working directory where that holds it."""
+    """Relative to the packages' folder, or to the working directory if the file is below it."""
     real = os.path.realpath(file)
     for folder in _PACKAGE_FOLDERS:
         at = real.rfind(folder)
@@ -71,7 +71,7 @@ def _shown(file):
 
 
 def caller_is_torch(depth):
-    """Whether the frame `depth` above the caller's belongs to torch itself. What a strategy does counts as the program's."""
+    """Whether the frame `depth` above the caller's belongs to torch itself. A strategy counts as the program."""
     frame = sys._getframe(depth + 1)
     while frame is not None and _kind(frame.f_code.co_filename) == _NOBODY:
         if frame.f_code.co_filename.startswith(_STRATEGIES):
@@ -91,10 +91,10 @@ def raised_at(trace):
     return found
 
 
-def place(passed_over=None):
-    """(file, line, via): the innermost line of the user's own code on the stack, and the lines of the libraries through which it
-    came here, outermost first. Where there is no user's code, the outermost library's line. `passed_over(self)`: methods of such
-    objects do not count, if there is anything beyond them."""
+def place(skip=None):
+    """(file, line, via): the innermost line of the user's code on the stack, and the lines of the libraries between it and here, outermost
+    first. Without user code, the outermost library's line. Methods of objects for which `skip(self)` is true are ignored if there is
+    user code further out."""
     via = []
     frame = sys._getframe(1)
     last = inner = None
@@ -102,7 +102,7 @@ def place(passed_over=None):
         file = frame.f_code.co_filename
         kind = _kind(file)
         if kind == _USER:
-            if passed_over is None or not passed_over(frame.f_locals.get("self")):
+            if skip is None or not skip(frame.f_locals.get("self")):
                 return _shown(file), frame.f_lineno, via[::-1]
             inner = inner or (_shown(file), frame.f_lineno)
         if kind == _LIBRARY:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank's examination: what happened in the step under way, and what is written of it.
+"""One rank's examination: what happens in the current step, and what is recorded of it.
 
-A step ends with an optimizer's step(). Tensors are looked at in the first `warmup` steps, in every `every`-th after them, and at the
+A step ends with an optimizer's step(). Tensors are examined in the first `warmup` steps, then in every `every`-th step, and at the
 end of the program; in between only counts are kept.
 """
 import faulthandler
@@ -22,7 +22,7 @@ from .steps import Steps
 from .tensors import Tensors
 
 KEPT_VALUES = 96 << 20  # bytes of tensor values that a record may keep
-MOST_WARNINGS = 100
+MAX_WARNINGS = 100
 
 current = None  # the session of this process
 
@@ -37,10 +37,10 @@ class Session:
         self.warmup = max(1, int(os.environ.get("DDP_DOCTOR_WARMUP") or 20))
         self.values_budget = KEPT_VALUES
         self.closed = self.busy = self.raised = False
-        self.probe_ns = 0  # what we cost since the last step
-        self.number = 1  # of the step under way
-        self.recording = True  # tensors are looked at in it
-        self.wanted = 0  # the step of which the watcher would like to have values
+        self.probe_ns = 0  # time spent in the probe since the last step
+        self.number = 1  # of the current step
+        self.recording = True  # tensors are examined in this step
+        self.wanted = 0  # the step for which the watcher requested values
         self.phase = native.BATCH
         self.warned, self.sites, self.facts = set(), set(), {}
         self.samplers, self.samplers_seen = weakref.WeakKeyDictionary(), 0  # -> number
@@ -52,7 +52,7 @@ class Session:
                 "every": str(self.every), "warmup": str(self.warmup), "summary": f"Python {sys.version.split()[0]}",
             },
         }, self.values_budget)
-        # Where this rank is, for a launcher that is about to end it: written by a signal handler in C, whatever Python does.
+        # This rank's stack, for a launcher that is about to terminate it: written by a signal handler in C, even if Python is stuck.
         self.stack = open(os.path.join(folder, f"rank-{rank:05}.stack"), "w", encoding="utf-8")
         faulthandler.register(native.STACK_SIGNAL, self.stack, all_threads=True)
         self.history = History()
@@ -71,12 +71,12 @@ class Session:
     def next_step(self):
         self.number += 1
         self.wanted = self.record.wanted_step()
-        # Optimizers that take turns: a step of each.
+        # With several optimizers, one step of each.
         self.recording = (
             self.number <= self.warmup or self.number % self.every < max(1, len(self.steps.optimizers)) or self.number == self.wanted)
         self.forwards.watch()
 
-    # ---- what is said of the run
+    # ---- what is recorded about the run
 
     def event(self, kind, text):
         self.record.write("event", {
@@ -84,31 +84,31 @@ class Session:
         })
 
     def warn(self, text):
-        """Something is not examined. Said once."""
-        if text not in self.warned and len(self.warned) < MOST_WARNINGS:
+        """Something is not examined. Each text is reported once."""
+        if text not in self.warned and len(self.warned) < MAX_WARNINGS:
             self.warned.add(text)
             self.event("warning", text)
 
     def failed(self, where, error):
-        """We failed, the training goes on."""
+        """The probe failed; the training continues."""
         if os.environ.get("DDP_DOCTOR_DEBUG"):
             traceback.print_exc()
         try:
             self.warn(f"the probe failed in {where}: {type(error).__name__}: {error}")
         except Exception:
-            self.closed = True  # the record cannot be written any more
+            self.closed = True  # the record can no longer be written
 
     def fact(self, subject, key, value):
-        """Writes a fact if it is news."""
+        """Writes a fact if it is new or changed."""
         if self.facts.get((subject, key)) != value:
             self.facts[(subject, key)] = value
             self.record.write("fact", {"step": self.number, "subject": subject, "key": key, "value": value})
 
-    def site(self, what, passed_over=None):
+    def site(self, what, skip=None):
         """Notes the place in the program where `what` first happened."""
         if what not in self.sites:
             self.sites.add(what)
-            file, line, via = places.place(passed_over)
+            file, line, via = places.place(skip)
             self.record.write("site", {"what": what, "step": self.number, "file": file, "line": line, "via": via})
 
     @passive
@@ -126,15 +126,15 @@ class Session:
 
     @passive
     def data_moves(self, what):
-        """A data loader begins a pass, "data.begin", or is exhausted, "data.end"."""
+        """A data loader starts a pass ("data.begin"), or is exhausted ("data.end")."""
         self.record.call_ends(self.record.call_begins(self.number, False, what, place=places.place()[:2]))
 
     # ---- the end
 
     @passive
     def group_ends(self):
-        """The usual last act of a program, while its model is still there."""
-        self.steps.last_look()
+        """Usually the last call of a program, while its model still exists."""
+        self.steps.examine_last_step()
         self.forwards.write_runtime_fields()
 
     @passive
@@ -147,7 +147,7 @@ class Session:
                 self.record.write("site", {"what": "raised", "step": self.number, "file": at[0], "line": at[1], "via": []})
 
     def finish(self):
-        """The interpreter, or the worker function of a spawned process, has come to its end."""
+        """The interpreter, or the worker function of a spawned process, is about to exit."""
         global current
         if self.closed:
             return
@@ -168,7 +168,7 @@ class Session:
 
 
 def begin(torch):
-    """The process group is there: this process is a rank."""
+    """The process group exists: this process is a rank."""
     global current
     distributed = torch.distributed
     if current is not None and current.pid == os.getpid():

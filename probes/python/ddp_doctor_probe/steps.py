@@ -14,19 +14,19 @@ from . import native, usage
 from .forwards import GRAPH_STEPS
 from .passive import passive
 
-FIELDS_STEP = 3  # by then PyTorch has its own account of the wrappers
+FIELDS_STEP = 3  # by then PyTorch has filled in its logging data
 
 
 class Optimizer:
     def __init__(self, number, begin):
         self.number = number
-        self.begin = begin  # when it last stepped
+        self.begin = begin  # its last step
         self.groups = None  # hyper-parameters as last written
         self.parameters = None  # ids of the objects as last written
         self.entries = []
-        self.covered = None  # entries that its steps answer for
+        self.covered = None  # entries that its steps report on
         self.covered_of = 0
-        self.state_is_news = True  # it is new, or has loaded a state
+        self.state_is_new = True  # the optimizer is new, or has loaded a state
 
 
 class Steps:
@@ -46,7 +46,7 @@ class Steps:
     # ---- a step begins
 
     def optimizer_begins(self, optimizer, arguments, keywords):
-        """Returns the arguments to go on with: the closure, where there is one, is followed by a look at its gradients."""
+        """Returns the arguments to continue with. A closure is wrapped, so that its gradients are examined."""
         self.depth += 1
         if self.depth > 1:
             return None
@@ -77,9 +77,9 @@ class Steps:
             self.optimizers.append(known)
             session.fact(f"optimizer {known.number}", "type", type(optimizer).__name__)
         self._follow(known, optimizer)
-        if known.state_is_news:
-            known.state_is_news = False
-            if type(optimizer).__name__ != "ZeroRedundancyOptimizer":  # there each rank has a part of its own
+        if known.state_is_new:
+            known.state_is_new = False
+            if type(optimizer).__name__ != "ZeroRedundancyOptimizer":  # each rank has its own part of the state
                 session.fact(f"optimizer {known.number}", "state", _state_of(optimizer))
         session.site(f"step {known.number}")
         if not self.state_written:
@@ -88,7 +88,7 @@ class Steps:
             pairs = [(e, e.ref()) for e in known.entries if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
             written = [(e, p) for e, p in pairs if e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]
-            if written:  # by something else than an optimizer
+            if written:  # by something other than an optimizer
                 session.tensors.observe(native.WEIGHT_BEFORE, native.DIGEST, written)
 
     def _follow(self, known, optimizer):
@@ -98,7 +98,7 @@ class Steps:
         if identities != known.parameters:
             known.parameters = identities
             held = [p for group in optimizer.param_groups for p in group["params"]]
-            session.forwards.newcomers = True
+            session.forwards.new_parameters = True
             session.tensors.add_parameters(held, anonymous=True)
             session.tensors.hook_trainable()
             known.entries = [e for e in map(session.tensors.known, held) if e is not None]
@@ -117,12 +117,12 @@ class Steps:
             session.fact(subject, "groups", groups)
 
     def _write_state(self):
-        """Weights and buffers as training begins: step 0."""
+        """Writes the weights and buffers before training: step 0."""
         session = self.session
         self.state_written = True
         session.forwards.forget_failed()
         session.tensors.describe()
-        session.record.swap()  # what was seen of step 1 so far must not go into step 0's row
+        session.record.swap()  # data of step 1 must not go into the row of step 0
         for kind, stage in (("parameter", native.WEIGHT), ("buffer", native.BUFFER)):
             pairs = [(e, e.live()) for e in session.tensors.entries if e.kind == kind and e.live() is not None]
             session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs)
@@ -132,13 +132,13 @@ class Steps:
     def state_loaded(self, optimizer):
         known = self.optimizer_of.get(optimizer)
         if known is not None:
-            known.state_is_news = True
+            known.state_is_new = True
 
     @passive
     def gradients_ready(self, optimizer):
         known = self.optimizer_of.get(optimizer)
         if known is not None and self.session.recording:
-            self.session.backwards.look_at_gradients(native.GRADIENT, self._covered(known))
+            self.session.backwards.examine_gradients(native.GRADIENT, self._covered(known))
 
     # ---- a step ends
 
@@ -147,7 +147,7 @@ class Steps:
         if self.depth == 0:
             self.step_ends(optimizer, False)
         else:
-            self.session.backwards.fresh = False  # an optimizer within another one has taken the gradients
+            self.session.backwards.fresh = False  # an optimizer inside another one has used the gradients
 
     @passive
     def step_ends(self, optimizer, skipped):
@@ -164,7 +164,7 @@ class Steps:
             duration_ns=max(0, now - self.began - probe_ns),
         )
         if row["examined"]:
-            self._look_after(known, covered)
+            self._examine(known, covered)
         row["probe_ns"] = probe_ns + time.perf_counter_ns() - now
         session.record.step(row)
         self.last_row = row
@@ -174,7 +174,7 @@ class Steps:
         session.enter(native.BATCH)
         self.began = time.perf_counter_ns()
         self.started_ns = time.time_ns()
-        # What this function took is neither the program's time nor the next step's examination.
+        # The time of this function counts neither for the program nor for the next step's examination.
         session.probe_ns = -(time.perf_counter_ns() - now)
 
     def _row(self, known):
@@ -192,13 +192,13 @@ class Steps:
             row["loss"] = _number(sum(history.losses) / len(history.losses))
         return row
 
-    def _look_after(self, known, covered):
+    def _examine(self, known, covered):
         session = self.session
         usages, unused = usage.of(session, known, covered)
         session.record.usages(usages)
         if unused != self.unused_before:
             if self.unused_before is not None:
-                session.forwards.look_at_graph = GRAPH_STEPS
+                session.forwards.graph_steps_left = GRAPH_STEPS
             self.unused_before = unused
         pairs = [(e, e.ref()) for e in covered if e.ref() is not None]
         session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, pairs)
@@ -210,7 +210,7 @@ class Steps:
             self._leave_values(covered)
 
     def _leave_values(self, covered):
-        """The watcher saw that replicas differ, and asks for the values of the parameters concerned."""
+        """The watcher saw that replicas differ, and requests the values of the affected parameters."""
         session = self.session
         with open(os.path.join(session.folder, "values.json"), encoding="utf-8") as request:
             request = json.load(request)
@@ -238,7 +238,7 @@ class Steps:
                 entry.arrivals_at_step = entry.arrivals
 
     def _covered(self, known):
-        """The optimizer's parameters, and those beside them (in its wrappers) that no optimizer holds."""
+        """The optimizer's parameters, and the others in its wrappers that no optimizer holds."""
         entries = self.session.tensors.entries
         if known.covered is None or known.covered_of != len(entries):
             known.covered_of = len(entries)
@@ -252,7 +252,7 @@ class Steps:
         return known.covered
 
     def _held_by_others(self, held):
-        """ids of entries that optimizers hold, or held, beside the one that holds `held`, stepped or not; and whether there is none."""
+        """(ids of entries that other optimizers hold or held, even if they have not stepped; whether there are none)."""
         elsewhere = {e.id for other in self.optimizers for e in other.entries}
         for thing in gc.get_objects():
             if issubclass(type(thing), self.torch.optim.Optimizer) and "param_groups" in vars(thing):
@@ -261,8 +261,8 @@ class Steps:
         elsewhere -= held
         return elsewhere, not elsewhere
 
-    def last_look(self):
-        """The final weights, if the last step was not examined."""
+    def examine_last_step(self):
+        """Examines the final weights, if the last step was not examined."""
         session = self.session
         last = session.number - 1
         if self.last_examined >= last or self.last_row is None:
@@ -283,11 +283,11 @@ class Steps:
         scale = getattr(scaler, "_scale", None)
         if getattr(scaler, "_enabled", True) and scale is not None:
             self.session.site("scaler")
-            if scale.device.type == "cpu" or self.session.recording:  # no waiting for a GPU in between
+            if scale.device.type == "cpu" or self.session.recording:  # do not synchronize with a GPU in between
                 self.scale = float(scale.detach())
 
     def scaler_stepped(self, scaler, optimizer, number_before):
-        """A scaler that found infinite gradients leaves the optimizer's step out: a step all the same, on every rank."""
+        """A scaler that found infinite gradients skips the optimizer's step. It is still recorded as a step, on every rank."""
         if self.session.number == number_before and getattr(scaler, "_enabled", True):
             self.step_begins(optimizer)
             self.gradients_ready(optimizer)
@@ -295,7 +295,7 @@ class Steps:
 
 
 def _state_of(optimizer):
-    """[parameters with a state, checksum of the tensors in it]: nothing but zeros unless the program loaded one."""
+    """[number of parameters with state, checksum of its tensors]: zeros unless the program loaded a state."""
     checksum = 0
     for state in optimizer.state.values():
         for value in state.values() if isinstance(state, dict) else ():
@@ -306,12 +306,12 @@ def _state_of(optimizer):
 
 
 def _version(parameter):
-    """Every write in place counts it up, but those through `.data`."""
+    """Every in-place write increments it, except through `.data`."""
     return None if parameter.is_inference() else parameter._version
 
 
 def _plain(value):
-    """A hyper-parameter as JSON can hold it; None for what is none."""
+    """A hyper-parameter as a JSON value; None if it is not one."""
     if isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -324,5 +324,5 @@ def _plain(value):
 
 
 def _number(value):
-    """JSON knows neither NaN nor infinity."""
+    """JSON has neither NaN nor infinity."""
     return value if math.isfinite(value) else str(value)

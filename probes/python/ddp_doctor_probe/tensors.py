@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parameters and buffers under examination: what they are called, which object they are at present, and when a gradient
-arrives for them.
+"""The examined parameters and buffers: their names, the objects they currently are, and their gradient hooks.
 
-Tensors are found through wrappers (all parameters and buffers of the wrapped module) and through optimizers (those that no
-wrapper covers, named by the module that holds them). Only weak references are kept, so that nothing lives longer than without us.
+Tensors are found through wrappers (all parameters and buffers of the wrapped module) and through optimizers (parameters that no
+wrapper covers, named by the module that holds them). Only weak references are kept, so that the probe extends no lifetime.
 """
 import gc
 import weakref
 
 from . import native, note
 
-SMALL = 16384  # elements that are read in some microseconds
+SMALL = 16384  # elements that are read in a few microseconds
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
 
 class Entry:
-    """One tensor of the record, by its place in a module: the object there may change."""
+    """One tensor of the record, identified by its place in a module: the object there may change."""
 
     __slots__ = (
         "id", "name", "kind", "dtype", "dtype_name", "sizes", "numel", "trainable", "wrapper", "index", "module", "attribute",
@@ -26,7 +25,7 @@ class Entry:
         return self.ref()
 
     def live(self):
-        """The object that stands at the entry's place in its module now; the known one where there is no module."""
+        """The object now at the entry's place in its module; the known object if there is no module."""
         module = self.module() if self.module is not None else None
         if module is None:
             return self.ref()
@@ -48,7 +47,7 @@ class Tensors:
         self.wrapped = {}  # wrapper -> label of its module
         self.undescribed = []
         self.skipped = set()  # objects that cannot be examined
-        self.on_device = torch.version.cuda is not None  # GPUs look at their tensors themselves
+        self.on_device = torch.version.cuda is not None  # GPU tensors are examined on the GPU
 
     # ---- finding
 
@@ -73,7 +72,7 @@ class Tensors:
         return added
 
     def add_parameters(self, parameters, anonymous):
-        """Those that nobody knows yet: through the outermost modules that hold them; `anonymous`: also those that none holds."""
+        """Adds parameters that are not known yet, through the outermost modules that hold them; `anonymous`: also those in no module."""
         unknown = {id(p): p for p in parameters if self.known(p) is None and id(p) not in self.skipped}
         if not unknown:
             return
@@ -81,9 +80,9 @@ class Tensors:
             sharded = _sharded_by(module)
             if sharded:
                 note.saw(sharded)
-                self.session.warn(f"{type(module).__name__}: {sharded} shards it over the ranks, there are no replicas to compare")
+                self.session.warn(f"{type(module).__name__}: {sharded} shards it across ranks, so there are no replicas to compare")
                 self.skipped.update(id(parameter) for parameter in module.parameters())
-                anonymous = False  # what else the optimizer holds are its shards
+                anonymous = False  # the optimizer's other tensors are its shards
             else:
                 self.add_model(module)
         for position, parameter in enumerate(parameters):
@@ -106,8 +105,7 @@ class Tensors:
         return found
 
     def _label(self, module):
-        """What tells the names of several models apart, and whether the model is new. The first one needs no label, until there is
-        a second."""
+        """(label that distinguishes several models, whether this model is new). The first model needs no label until there is a second."""
         for ref, label in self.models:
             if ref() is module:
                 return label, False
@@ -120,7 +118,7 @@ class Tensors:
         return label, True
 
     def _label_in(self, wrapper, module):
-        """The same for whatever stands in the wrapper's `module` now."""
+        """The label of the module that is now in the wrapper."""
         label = self.wrapped.get(wrapper)
         if label is not None and not any(ref() is module for ref, _ in self.models):
             self.models = [(weakref.ref(module) if known == label else ref, known) for ref, known in self.models]
@@ -163,14 +161,14 @@ class Tensors:
         self.by_place[label, name] = entry
         entry.arrivals = entry.arrivals_at_step = entry.last_backward = 0
         entry.since = self.session.history.counts.backwards
-        entry.seen = 0, None  # in which step its weight was last looked at, and the version that it had
+        entry.seen = 0, None  # (step in which its weight was last examined, its version then)
         self.entries.append(entry)
         self.undescribed.append(entry)
         self._bind(entry, tensor)
         return [entry]
 
     def unwrap(self, wrappers):
-        """These wrappers never came to be; parameters without a gradient until now were given up with them."""
+        """These wrappers were never constructed; their parameters without a gradient so far count as not trained."""
         for entry in self.entries:
             if entry.wrapper in wrappers:
                 entry.wrapper = entry.index = None
@@ -179,7 +177,7 @@ class Tensors:
 
     def _why_not(self, tensor, dtype_name):
         if type(tensor).__name__ == "DTensor" or hasattr(tensor, "_local_shard") or getattr(tensor, "_is_flat_param", False):
-            return "it is sharded over the ranks, there are no replicas to compare"
+            return "it is sharded across ranks, so there are no replicas to compare"
         if tensor.device.type == "meta" or isinstance(tensor, self.torch.nn.parameter.UninitializedTensorMixin):
             return "it has no storage yet"
         if dtype_name not in DTYPES:
@@ -187,7 +185,7 @@ class Tensors:
         return ""
 
     def _bind(self, entry, tensor):
-        """`tensor` is what the entry stands for from now on."""
+        """The entry represents `tensor` from now on."""
         entry.ref = weakref.ref(tensor)
         entry.pointer = _pointer(tensor)
         if entry.kind != "parameter":
@@ -200,7 +198,7 @@ class Tensors:
     # ---- gradients
 
     def hook_trainable(self):
-        """Asks autograd to tell when a gradient arrives; for frozen parameters as soon as they are unfrozen."""
+        """Hooks the arrival of gradients; for frozen parameters as soon as they are unfrozen."""
         left = []
         for entry in self.unhooked:
             parameter = entry.ref()
@@ -211,7 +209,7 @@ class Tensors:
                 continue
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
                 entry.hook = parameter.register_post_accumulate_grad_hook(_Arrival(self.session, entry))
-            else:  # 1.13, 2.0: a hook on the node that accumulates, which must be kept alive
+            else:  # torch 1.13, 2.0: a hook on the AccumulateGrad node, which must be kept alive
                 node = self._accumulator(parameter)
                 entry.hook = node.register_hook(_Arrival(self.session, entry))
                 owner = entry.module() if entry.module is not None else None
@@ -227,18 +225,18 @@ class Tensors:
             return parameter.expand_as(parameter).grad_fn.next_functions[0][0]
 
     def remember_accumulators(self, wrapper):
-        """What the reducer of `wrapper` hooked. The wrapper keeps them alive itself."""
+        """The AccumulateGrad nodes that the reducer of `wrapper` hooked. The wrapper keeps them alive."""
         return {e.id: self._accumulator(e.ref()) for e in self.entries if e.wrapper == wrapper and e.index is not None}
 
     def changed(self, wrapper):
-        """Whether a parameter of `wrapper` is another object than before, or lies elsewhere."""
+        """Whether a parameter of `wrapper` is a different object or at a different address than before."""
         return any(
             entry.live() is not entry.ref() or _pointer(entry.ref()) != entry.pointer
             for entry in self.entries if entry.wrapper == wrapper and entry.kind == "parameter")
 
     def follow(self, module, wrapper, accumulators):
-        """Walks a wrapped module and finds what is not any more what its reducer hooked: another object at the same place, the same
-        object with a new accumulator (after .double(), .cuda(), ...), parameters that came later. Returns the modules in it."""
+        """Finds parameters of a wrapped module that are no longer what its reducer hooked: a different object at the same place, the same
+        object with a new accumulator (after .double(), .cuda(), ...), parameters added later. Returns the modules in it."""
         label = self._label_in(wrapper, module)
         modules = []
         for prefix, owner in module.named_modules():
@@ -249,12 +247,12 @@ class Tensors:
                     continue
                 entry = self.known(parameter)
                 if entry is None:
-                    self._newcomer(label, dot + attribute, parameter, owner, attribute, prefix, wrapper)
+                    self._add_or_replace(label, dot + attribute, parameter, owner, attribute, prefix, wrapper)
                 elif (pointer := _pointer(parameter)) != entry.pointer:
                     self._moved(entry, parameter, pointer, accumulators)
         return modules
 
-    def _newcomer(self, label, name, parameter, owner, attribute, prefix, wrapper):
+    def _add_or_replace(self, label, name, parameter, owner, attribute, prefix, wrapper):
         entry = self.by_place.get((label, name))
         if entry is None:
             self._add(label, name, "parameter", parameter, owner, attribute, prefix, wrapper, None)
@@ -274,7 +272,7 @@ class Tensors:
         if node is not None and parameter.requires_grad and self._accumulator(parameter) is not node:
             entry.replaced = True
             if not hasattr(parameter, "register_post_accumulate_grad_hook"):
-                self._bind(entry, parameter)  # our hook went with the old accumulator
+                self._bind(entry, parameter)  # our hook was on the old accumulator
 
     def _redescribe(self, entry, tensor):
         entry.dtype, entry.dtype_name = tensor.dtype, str(tensor.dtype)[len("torch."):]
@@ -287,7 +285,7 @@ class Tensors:
         return [e for e in self.entries if e.kind == "parameter"]
 
     def describe(self):
-        """Tells the record about tensors that are new or changed."""
+        """Records descriptions of new and changed tensors."""
         if not self.undescribed:
             return
         entries, self.undescribed = {e.id: e for e in self.undescribed}, []
@@ -300,7 +298,7 @@ class Tensors:
         ])
 
     def observe(self, stage, what, pairs):
-        """Looks at (entry, tensor) pairs, all contiguous ones in one call."""
+        """Examines (entry, tensor) pairs, all contiguous ones in one call."""
         self.describe()
         ids, pointers = [], []
         devices = {}
@@ -330,7 +328,7 @@ class Tensors:
         if self._capturing():
             return
         with self.torch.no_grad():
-            # What is made here is freed in the stream's order, after it was looked at.
+            # Copies made here are freed in stream order, after they were examined.
             dense = [_dense(tensor.detach(), self.torch.strided) for _, tensor in pairs]
             stream = self.torch.cuda.current_stream(device).cuda_stream
             try:
@@ -342,7 +340,7 @@ class Tensors:
                     self._observe_odd(stage, what, entry, tensor)
 
     def loss(self, tensor):
-        """Its value; None where a GPU will tell the record itself."""
+        """The value of the loss; None if the GPU writes it to the record."""
         tensor = tensor.detach()
         name = str(tensor.dtype)[len("torch."):]
         if tensor.is_cuda and self._capturing():
@@ -357,10 +355,10 @@ class Tensors:
         return float(tensor)
 
     def _capturing(self):
-        """Whether what is launched now becomes part of a CUDA graph: nothing of ours may."""
+        """Whether a CUDA graph is being captured: nothing of the probe may become part of it."""
         if not self.torch.cuda.is_current_stream_capturing():
             return False
-        self.session.warn("steps that are captured into a CUDA graph are not examined, nor those that replay it")
+        self.session.warn("steps that are captured into a CUDA graph, and steps that replay it, are not examined")
         return True
 
     def _give_up_devices(self, error):
@@ -387,7 +385,7 @@ class Tensors:
 
 
 class _Arrival:
-    """Autograd calls it when a gradient has been accumulated into a parameter. Copies of the parameter share it."""
+    """Called by autograd when a gradient was accumulated into a parameter. Copies of the parameter share it."""
 
     __slots__ = ("session", "entry")
 
@@ -405,7 +403,7 @@ class _Arrival:
 
 
 def _is_plain(tensor, entry, strided):
-    """Contiguous memory of what the entry was described as."""
+    """Contiguous CPU memory that matches the entry's description."""
     return (
         tensor.dtype is entry.dtype and tensor.is_cpu and tensor.layout is strided and tensor.numel() == entry.numel
         and tensor.is_contiguous())
@@ -420,7 +418,7 @@ def _nothing():
 
 
 def _sharded_by(module):
-    """The name of what shards the parameters of `module` or of a part of it; empty if nothing does."""
+    """The name of the class that shards the parameters of `module` or of a part of it; empty if none does."""
     for part in module.modules():
         names = {kind.__name__ for kind in type(part).__mro__}
         if names & {"FullyShardedDataParallel", "FSDPModule"}:
@@ -433,5 +431,5 @@ def _sharded_by(module):
 def _pointer(tensor):
     try:
         return tensor.data_ptr()
-    except (AttributeError, RuntimeError):  # gone, or no storage of its own
+    except (AttributeError, RuntimeError):  # deleted, or without its own storage
         return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What became of each parameter in a step: whether a gradient arrived, and if not, how far the forward got towards it."""
+"""How each parameter was used in a step: whether a gradient arrived, and if not, how far the forward got."""
 import array
 
 from .native import ASSIGNED, FROZEN, IN_OPTIMIZER, IN_OUTPUT, IN_OUTPUT_KNOWN, REACHED, REACHED_KNOWN, REPLACED, USED
@@ -8,11 +8,11 @@ ARRIVED = USED | REACHED_KNOWN | REACHED | IN_OUTPUT_KNOWN | IN_OUTPUT
 
 
 def of(session, known, covered):
-    """Four numbers for each parameter, as ddpd_usages takes them, and the ids of those that were not used."""
+    """(four numbers for each parameter, as for ddpd_usages; the ids of unused parameters)."""
     before = known.begin.counts
     counts = session.history.counts
     held = {e.id for e in known.entries}
-    # A reduction, or after a backward a hand-written collective, gives other ranks' gradients to a parameter that was not used here.
+    # A reduction, or a hand-written collective after a backward, gives an unused parameter the gradients of other ranks.
     backwards = counts.backwards > before.backwards
     shared = counts.reduced > before.reduced or (backwards and counts.collectives > before.collectives)
     before_backwards = before.backwards
@@ -22,7 +22,7 @@ def of(session, known, covered):
         if not entry.trainable and entry.arrivals == 0 and (parameter is None or not parameter.requires_grad):
             continue
         if entry.since > before_backwards:
-            continue  # found in this step: what it got before that is not known
+            continue  # found in this step: its earlier gradients are unknown
         arrivals = entry.arrivals - entry.arrivals_at_step
         if arrivals:
             flags = ARRIVED
@@ -42,7 +42,7 @@ def of(session, known, covered):
 
 
 def _has_gradient(torch, parameter):
-    """One that no backward of this step made: not the zeros that zero_grad left."""
+    """A gradient that no backward of this step computed; the zeros of zero_grad do not count."""
     gradient = parameter.grad
     if gradient is None:
         return False
@@ -57,7 +57,7 @@ def _how_far(forwards, entry, parameter):
 
 
 def _reached_and_in_output(forwards, entry, parameter):
-    """Did a module that is known to read this parameter run, and does an output depend on it? None: cannot be told."""
+    """Did a module that is known to read this parameter run, and does an output depend on it? None: unknown."""
     in_output = None
     if forwards.in_output is not None and parameter is not None:
         in_output = int(id(parameter) in forwards.in_output)
@@ -67,6 +67,6 @@ def _reached_and_in_output(forwards, entry, parameter):
     if module in forwards.called:
         # Torch's own layers read all their parameters when they run.
         return (1 if type(module).__module__.startswith("torch.nn.modules") or in_output else None), in_output
-    if module in forwards.called_quietly:
+    if module in forwards.called_without_grad:
         return 1, 0
     return in_output or 0, in_output

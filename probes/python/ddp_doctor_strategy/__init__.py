@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Strategies: other ways to synchronize an unmodified training program. The one mode of ddp-doctor that does touch the training.
+"""Strategies: other ways to synchronize an unmodified training program. The only mode of ddp-doctor that changes the training.
 
-`ddp-doctor compare` and `run --fix` ask for them, by name, several joined with "+"; the probe examines the program so changed.
+`ddp-doctor compare` and `run --fix` request them by name, several joined with "+"; the probe examines the changed program.
 
-    ddp, ddp-find-unused, ddp-static-graph   wrapper: DistributedDataParallel with these flags, and no forward that trains goes around it
+    ddp, ddp-find-unused, ddp-static-graph   wrapper: DistributedDataParallel with these flags; forwards in training cannot bypass it
     allreduce-flat, allreduce-each           gradients: averaged over all ranks before each optimizer.step
-    broadcast-init                           broadcasts: rank 0's weights and buffers for all, before the first forward that trains
-    broadcast-buffers                        broadcasts: rank 0's buffers for all, before each forward that trains
+    broadcast-init                           broadcasts: rank 0's weights and buffers to all ranks, before the first forward in training
+    broadcast-buffers                        broadcasts: rank 0's buffers to all ranks, before each forward in training
     freeze=NAME,NAME                         freezing: these modules and parameters do not train (for `bisect --model`)
 
-Each says in the record what it did (`applied`), once, or what it could not do (`cannot`).
+Each records once what it did (`applied`) or what it could not do (`cannot`).
 """
 import os
 
 KEY = "DDP_DOCTOR_APPLY"
-_said = set()
+_reported = set()
 
 
 def wanted():
@@ -22,7 +22,7 @@ def wanted():
 
 
 def install(torch):
-    """After the probe's patches: what is done here comes before what the probe looks at."""
+    """Runs after the probe's patches, so that strategies act before the probe examines."""
     from . import broadcasts, freezing, gradients, wrapper
 
     for name in wanted():
@@ -37,16 +37,16 @@ def install(torch):
 
 
 def applied(name, what):
-    _say(name, "applied", what)
+    _report(name, "applied", what)
 
 
 def cannot(name, why):
-    _say(name, "cannot", why)
+    _report(name, "cannot", why)
 
 
-def _say(name, key, text):
+def _report(name, key, text):
     from ddp_doctor_probe import session
 
-    if session.current is not None and (name, key, text) not in _said:
-        _said.add((name, key, text))
+    if session.current is not None and (name, key, text) not in _reported:
+        _reported.add((name, key, text))
         session.current.fact(f"strategy {name}", key, text)

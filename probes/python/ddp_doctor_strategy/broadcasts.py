@@ -30,7 +30,7 @@ def _buffers(torch, name):
     wrapper_class = torch.nn.parallel.DistributedDataParallel
     constructor = wrapper_class.__init__
     signature = inspect.signature(constructor)
-    unwrapped = []  # weak references to modules that no wrapper calls, in the order in which they were
+    unwrapped = []  # weak references to modules called without a wrapper, in call order
 
     @functools.wraps(constructor)
     def __init__(self, *args, **kwargs):

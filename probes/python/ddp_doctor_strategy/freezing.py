@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """freeze=NAME,NAME: modules and parameters that do not train, as if they had been frozen before the model was wrapped.
 
-For `bisect --model`: what explains "unused parameters" is what has to be frozen for the program to run through.
+For `bisect --model`: the modules that explain "unused parameters" are those that must be frozen for the program to finish.
 """
 import functools
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""allreduce-flat and allreduce-each: gradients averaged over all ranks before each optimizer.step, in place of what a wrapper's reducer does.
+"""allreduce-flat and allreduce-each: gradients averaged over all ranks before each optimizer.step, instead of by a wrapper's reducer.
 
-Before GradScaler.unscale_ where there is a scaler, so that every rank judges the same gradients. Every rank takes part with every trainable
-parameter that the optimizer holds, zeros where it has no gradient; what no rank has a gradient of is left without one.
+With a GradScaler, before unscale_, so that every rank checks the same gradients. Every rank contributes every trainable parameter that the
+optimizer holds, with zeros if it has no gradient; a parameter without a gradient on any rank stays without one.
 """
 import functools
 import weakref
@@ -12,7 +12,7 @@ from . import applied, moments
 
 def install(torch, name):
     average = {"allreduce-flat": _flat, "allreduce-each": _each}[name]
-    done = weakref.WeakSet()  # optimizers whose gradients are averaged already, for the step to come
+    done = weakref.WeakSet()  # optimizers whose gradients are already averaged for the next step
 
     def synchronize(optimizer):
         if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
@@ -49,7 +49,7 @@ def install(torch, name):
 
 
 def _without_reducers(torch):
-    """As if every forward of a wrapper ran under no_sync; buffers are broadcast as ever."""
+    """As if every forward of a wrapper ran under no_sync; buffers are still broadcast."""
     wrapper_class = torch.nn.parallel.DistributedDataParallel
     constructor, original = wrapper_class.__init__, wrapper_class.forward
 
@@ -60,7 +60,7 @@ def _without_reducers(torch):
 
     @functools.wraps(original)
     def forward(self, *args, **kwargs):
-        self.require_backward_grad_sync = False  # a no_sync of the program may have put it back
+        self.require_backward_grad_sync = False  # the program's no_sync may have reset it
         result = original(self, *args, **kwargs)
         self.require_forward_param_sync = True
         return result
@@ -87,7 +87,7 @@ def _before_unscaling(torch, synchronize, done):
         try:
             return step(self, optimizer, *args, **kwargs)
         finally:
-            done.discard(optimizer)  # also where the scaler left the step out
+            done.discard(optimizer)  # also if the scaler skipped the step
 
     scaler.unscale_, scaler.step = unscale_, functools.wraps(step)(step_)
 

@@ -10,7 +10,7 @@ def trains(torch, module):
 
 
 def before_each_call(torch, look):
-    """look(module) before every call of a module that does not run inside another one's, in training."""
+    """Calls look(module) before every outermost module call in training."""
     original = torch.nn.Module.__call__
     state = threading.local()
 
@@ -28,13 +28,13 @@ def before_each_call(torch, look):
 
 
 def before_each_step(torch, act):
-    """act(optimizer, args, kwargs) before every optimizer's step, and before the probe looks at it; returns (args, kwargs) to change them, or None."""
+    """Calls act(optimizer, args, kwargs) before every optimizer step and before the probe; it returns (args, kwargs) to change them, or None."""
     module = importlib.import_module("torch.optim.optimizer")
     if hasattr(module, "register_optimizer_step_pre_hook"):
         handle = module.register_optimizer_step_pre_hook(act)
         module._global_optimizer_pre_hooks.move_to_end(handle.id, last=False)
         return
-    original = torch.optim.Optimizer._hook_for_profile  # 1.13: where a class has its step() wrapped, once
+    original = torch.optim.Optimizer._hook_for_profile  # torch 1.13 wraps step() here, once per class
 
     def _hook_for_profile(self):
         original(self)

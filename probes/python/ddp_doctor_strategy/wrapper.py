@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""ddp, ddp-find-unused, ddp-static-graph: the wrapper's flags as the strategy has them, and every forward that trains through the wrapper.
+"""ddp, ddp-find-unused, ddp-static-graph: sets the wrapper's flags, and runs every forward in training through the wrapper.
 
-A call of the wrapped module, or of one of its methods that computes, that comes from outside is run as the wrapper's forward: the wrapper is
-called with the same arguments, and its module's forward is that method meanwhile. A submodule that the training loop calls by itself cannot be
-sent through the wrapper: it would be half a forward.
+A call from outside of the wrapped module, or of one of its computing methods, is run as the wrapper's forward: the wrapper is called with the
+same arguments, and that method temporarily replaces its module's forward. A submodule that the training loop calls directly cannot be run
+through the wrapper: it would be half a forward.
 """
 import functools
 import inspect
@@ -32,7 +32,7 @@ def install(torch, name):
         given.arguments.update(_FLAGS[name])
         constructor(*given.args, **given.kwargs)
         changed = [f"{flag}={after} instead of {before[flag]}" for flag, after in _FLAGS[name].items() if after != before[flag]]
-        applied(name, f"DistributedDataParallel({type(self.module).__name__}) with {' and '.join(changed) or 'its flags as they were'}")
+        applied(name, f"DistributedDataParallel({type(self.module).__name__}) with {' and '.join(changed) or 'unchanged flags'}")
         routes.add(self)
 
     @functools.wraps(forward)
@@ -50,8 +50,8 @@ class Routes:
     def __init__(self, torch, name):
         self.torch, self.name = torch, name
         self.wrapper_of = weakref.WeakKeyDictionary()  # wrapped module -> weak reference to its wrapper
-        self.part_of = weakref.WeakKeyDictionary()  # module inside it -> the same
-        self.inside = []  # wrappers whose forward is under way
+        self.part_of = weakref.WeakKeyDictionary()  # module inside it -> the same reference
+        self.inside = []  # wrappers whose forward is running
         self.classes = set()
         self.calls_go_through()
 
@@ -64,7 +64,7 @@ class Routes:
             self.method_goes_through(type(module), name)
 
     def bypassed(self, module):
-        """The wrapper around which this call would go; None if it would not, or does not train."""
+        """The wrapper that this call would bypass; None if it would not, or does not train."""
         reference = self.wrapper_of.get(module)
         wrapper = reference and reference()
         outside = wrapper is not None and wrapper not in self.inside
