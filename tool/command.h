@@ -18,6 +18,8 @@ namespace ddp_doctor {
 // What a command is called with, beyond its flags.
 struct Call {
   Streams streams;
+  // The words between the command's name and the first "--", as they were given.
+  std::vector<std::string> args;
   // The words after the first "--" of `run`, `check`, `bisect` and `compare`, which are not ours to
   // read; nothing without a "--".
   std::optional<std::vector<std::string>> words;

@@ -2,17 +2,21 @@
 #include "tool/doctor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "lib/error.h"
 #include "lib/version.h"
 #include "tool/command.h"
 #include "tool/config_file.h"
 #include "tool/misspelling.h"
+#include "tool/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
@@ -36,7 +40,6 @@ constexpr char kFooter[] =
     "the\nenvironment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
 
 constexpr char kConfig[] = "ddp-doctor.toml";
-constexpr char kOwnWords[] = " What is your program's stands after --";
 
 bool takes_words(const std::string& command) {
   for (const char* taker : {"run", "check", "bisect", "compare", "explain"}) {
@@ -68,13 +71,18 @@ void hoist_config(std::vector<std::string>& args) {
 // CLI11 says "A subcommand is required" of a misspelt one.
 std::string unknown_command(const std::vector<std::string>& args) {
   if (args.empty() || args.front().starts_with('-')) return {};
-  std::string known;
+  std::vector<std::string> known;
   for (const auto& command : kCommands) {
     if (args.front() == command.name) return {};
-    if (command.hidden) continue;
-    known += (known.empty() ? "" : ", ") + std::string(command.name);
+    if (!command.hidden) known.emplace_back(command.name);
   }
-  return fmt::format("{} is not a command; there are {}", args.front(), known);
+  if (const auto meant = did_you_mean(args.front(), known); !meant.empty())
+    return fmt::format("{} is not a command{}", args.front(), meant);
+  const auto extension = std::filesystem::path(args.front()).extension();
+  if (extension == ".py" || extension == ".pt")
+    return fmt::format("{} is not a command; to examine it: ddp-doctor run {}", args.front(),
+                       shell_line({args.front()}));
+  return fmt::format("{} is not a command; there are {}", args.front(), fmt::join(known, ", "));
 }
 
 // CLI11 names the flag whose value is wrong, whoever gave it.
@@ -108,10 +116,8 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
   for (const auto* chosen : app.get_subcommands()) {
     command += " " + chosen->get_name();
     problem += named_by_environment(*chosen, problem);
-    if (const auto found = misspelling(*chosen); found && of_words) {
-      problem = fmt::format("{} is not known to ddp-doctor; did you mean {}?{}", found->word,
-                            found->meant, takes_words(chosen->get_name()) ? kOwnWords : "");
-    }
+    if (chosen->get_allow_extras() || !of_words) continue;  // or usage_advice has answered it
+    if (const auto misspelt = misspelt_flag(*chosen)) problem = *misspelt;
   }
   streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for what it takes.\n", problem,
                              command);
@@ -126,7 +132,10 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
         "ddp-doctor: error: {}\nRun `ddp-doctor --help` for what it takes.\n", problem);
     return exit_code::kCouldNotRun;
   }
-  Call call{streams, split_words(args)};
+  auto words = split_words(args);
+  const Call call{streams,
+                  args.empty() ? args : std::vector<std::string>(args.begin() + 1, args.end()),
+                  std::move(words)};
   const bool bisecting = args.size() > 1 && args.front() == "check" &&
                          std::find(args.begin(), args.end(), "--bisect") != args.end();
   hoist_config(args);

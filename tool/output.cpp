@@ -13,6 +13,7 @@
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "lib/report/verdict.h"
+#include "tool/misspelling.h"
 #include "tool/source_root.h"
 
 namespace ddp_doctor {
@@ -75,9 +76,10 @@ bool want_color(const std::string& choice, const Streams& streams,
 }
 
 std::string known_rule(const std::string& code) {
-  return find_rule(code) != nullptr
-             ? std::string()
-             : fmt::format("{} is not a rule; `ddp-doctor rules` lists them", code);
+  if (find_rule(code) != nullptr) return {};
+  const auto meant = did_you_mean_rule(code);
+  return fmt::format("{} is not a rule{}", code,
+                     meant.empty() ? "; `ddp-doctor rules` lists them" : meant);
 }
 
 }  // namespace
@@ -132,17 +134,32 @@ void write_step_summary(const Report& report, RenderOptions options) {
 
 }  // namespace
 
+namespace {
+
+// And what to do; empty where files can be created in `folder`.
+std::string why_not_writable(const std::filesystem::path& folder) {
+  std::error_code failure;
+  const auto status = std::filesystem::status(folder, failure);
+  if (status.type() == std::filesystem::file_type::not_found)
+    return fmt::format("the directory {} does not exist: create it", folder.string());
+  if (std::filesystem::is_directory(status) && access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return fmt::format("{} is not a writable directory: name another, or change its permissions",
+                     folder.string());
+}
+
+}  // namespace
+
 void prepare_reports(const OutputOptions& options) {
   for (const auto& entry : options.reports) {
     const auto file = parse_report_file(entry).file;
     const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(folder, ignored) || access(folder.c_str(), W_OK) != 0)
-      throw Error(
-          fmt::format("--report {}: cannot be written: {} is no folder that can; make it first",
-                      file.string(), folder.string()));
-    if (std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored)))
-      std::filesystem::remove(file, ignored);
+    if (const auto problem = why_not_writable(folder); !problem.empty())
+      throw Error(fmt::format("--report {}: cannot be written: {}", file.string(), problem));
+    std::error_code failure;
+    if (std::filesystem::is_regular_file(std::filesystem::symlink_status(file, failure)) &&
+        !std::filesystem::remove(file, failure) && failure)
+      throw Error(fmt::format("--report {}: the previous report cannot be removed ({}); remove it",
+                              file.string(), failure.message()));
   }
 }
 
@@ -160,7 +177,8 @@ int exit_code_of(const Report& report, const OutputOptions& options) {
         inconclusive ||
         (&run == &report.runs.front() ? report.health() : run.health()) == Health::kInconclusive;
   }
-  return inconclusive ? exit_code::kInconclusive : exit_code::kHealthy;
+  return inconclusive && options.inconclusive == "fail" ? exit_code::kInconclusive
+                                                        : exit_code::kHealthy;
 }
 
 RenderOptions rendering_of(const OutputOptions& options, const Streams& streams) {
@@ -202,10 +220,22 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
   app.add_flag("-q,--quiet", options.quiet, "Print the verdict only");
 }
 
+void add_inconclusive_flag(CLI::App& app, OutputOptions& options) {
+  app.add_option("--inconclusive", options.inconclusive,
+                 "Whether an inconclusive run, such as one without a complete step, fails (exit "
+                 "code 3) or passes (0, and the verdict says so)")
+      ->check(CLI::IsMember({"fail", "pass"}))
+      ->capture_default_str();
+}
+
 int deliver(Report report, const OutputOptions& options, Streams streams) {
   keep_selected(report, options);
   const auto rendering = rendering_of(options, streams);
   std::string text = render(report, *find_format(options.format), rendering);
+  const bool verdict_last = options.format == "text" || options.format == "github";
+  if (verdict_last && text.ends_with('\n') && report.health() == Health::kInconclusive &&
+      exit_code_of(report, options) == exit_code::kHealthy)
+    text.insert(text.size() - 1, " (passes: --inconclusive pass)");
   if (options.quiet && options.format == "text")
     text.erase(0, text.rfind('\n', text.size() - 2) + 1);
   streams.out << text << std::flush;

@@ -19,6 +19,7 @@ struct OutputOptions {
   std::vector<std::string>
       reports;  // further files, type by suffix: "r.json", "gitlab=quality.json"
   std::string fail_on = "warning";
+  std::string inconclusive = "fail";  // or "pass": exit code 0 instead of 3
   std::string color = "auto";
   std::vector<std::string> select;
   std::vector<std::string> ignore;
@@ -27,6 +28,8 @@ struct OutputOptions {
 };
 
 void add_output_flags(CLI::App& app, OutputOptions& options);
+// Of a gate: whether an inconclusive run passes.
+void add_inconclusive_flag(CLI::App& app, OutputOptions& options);
 
 // Before anything runs: throws Error if a file of --report could not be written, and removes those
 // of an earlier call, so that nobody takes them for this one's if this one fails.

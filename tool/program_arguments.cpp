@@ -12,9 +12,11 @@
 #include "lib/error.h"
 #include "lib/record/worker.h"
 #include "tool/examination.h"
-#include "tool/interpreter.h"
 #include "tool/job_rank.h"
+#include "tool/misspelling.h"
 #include "tool/program_file.h"
+#include "tool/shell_words.h"
+#include "tool/usage_advice.h"
 
 namespace ddp_doctor {
 namespace {
@@ -37,50 +39,34 @@ std::vector<std::string> expand(const std::vector<std::string>& given) {
 }
 
 std::string known_strategy(const std::string& name) {
-  const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
-                     std::end(kScriptStrategies);
-  if (known || name == "all") return {};
-  return fmt::format("{} is not a strategy; there are {} and all", name,
-                     fmt::join(kScriptStrategies, ", "));
+  std::vector<std::string> known(std::begin(kScriptStrategies), std::end(kScriptStrategies));
+  known.emplace_back("all");
+  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
+  const auto meant = did_you_mean(name, known);
+  return fmt::format("{} is not a strategy{}", name,
+                     meant.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : meant);
 }
 
-// "train.py --epochs 3", where --epochs is the program's; "torchrun train.py"; "-m package.train".
-void refuse_extras(const CLI::App& app, const std::filesystem::path& program) {
+// Words that are not ddp-doctor's, and flags that the program would have understood.
+void refuse_misplaced_words(const CLI::App& app, const ProgramArguments& arguments,
+                            const Call& call) {
   const auto extras = app.remaining();
-  if (extras.empty()) return;
-  const std::string words = fmt::format("{}", fmt::join(extras, " "));
-  if (extras.front() == "-m" && !program.empty()) {
-    throw CLI::ExtrasError(
-        fmt::format(
-            "-m: not known to ddp-doctor; run a module as a command, and say how many ranks: "
-            "ddp-doctor {} --nproc-per-node 2 -- python -m {}",
-            app.get_name(), program.string()),
-        CLI::ExitCodes::ExtrasError);
-  }
-  std::error_code ignored;
-  if (!program.empty() && !std::filesystem::exists(program, ignored) &&
-      !find_executable(program.string()).empty()) {
-    throw CLI::ExtrasError(
-        fmt::format("{0} is a command: put -- before it: ddp-doctor {1} -- {0} {2}",
-                    program.string(), app.get_name(), words),
-        CLI::ExitCodes::ExtrasError);
-  }
-  throw CLI::ExtrasError(
-      program.empty()
-          ? words + ": not known to ddp-doctor"
-          : fmt::format("{0}: not known to ddp-doctor; put the program's own arguments after --: "
-                        "ddp-doctor {1} {2} -- {0}",
-                        words, app.get_name(), program.string()),
-      CLI::ExitCodes::ExtrasError);
+  if (extras.empty() &&
+      !(arguments.program.extension() == ".py" && was_any_given(app, kOnlyScripts)))
+    return;
+  if (const auto advice = usage_advice(app, call))
+    throw CLI::ExtrasError(*advice, CLI::ExitCodes::ExtrasError);
+  if (!extras.empty())
+    throw CLI::ExtrasError(shell_line(extras) + ": not known to ddp-doctor",
+                           CLI::ExitCodes::ExtrasError);
 }
 
 Report examine_script(const CLI::App& app, const ProgramArguments& arguments,
                       const ExaminationMode& how, const std::vector<std::string>& words,
                       const Call& call) {
   if (!words.empty()) {
-    throw Error(
-        fmt::format("{}: a TorchScript program takes no arguments; leave away what stands after --",
-                    arguments.program.string()));
+    throw Error(fmt::format("{}: a TorchScript program takes no arguments; remove those after --",
+                            arguments.program.string()));
   }
   const ExaminationOptions options{arguments.out, how.fix ? how.repeats : 0};
   const ExaminedProgram program = script_options(app, arguments.flags, arguments.program);
@@ -154,7 +140,7 @@ void add_program_arguments(CLI::App& app, ProgramArguments& arguments) {
 int examine_program(const CLI::App& app, const ProgramArguments& arguments,
                     const ExaminationMode& how, const Call& call,
                     const std::function<int(Report)>& deliver) {
-  refuse_extras(app, arguments.program);
+  refuse_misplaced_words(app, arguments, call);
   std::vector<std::string> words = arguments.words;
   if (call.words) words.insert(words.end(), call.words->begin(), call.words->end());
   const bool command = arguments.program.empty() && call.words && !call.words->empty();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -28,8 +29,8 @@ void add_common_flags(CLI::App& app, ProgramFlags& options) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--every", options.every,
-                 "Record every Nth step only (and the first and the last) [1; 10 for Python and "
-                 "commands]")
+                 std::string("Record every Nth step, and the first and the last ") +
+                     (options.every ? "[1]" : "[1; 10 for Python and commands]"))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   app.add_option(
          "--timeout", options.timeout_s,
@@ -131,9 +132,16 @@ bool was_given(const CLI::App& app, const std::string& flag) {
   return setting == nullptr || option->results() != std::vector<std::string>{setting};
 }
 
+bool was_any_given(const CLI::App& app, const std::string& group) {
+  const auto options = app.get_options();
+  return std::any_of(options.begin(), options.end(), [&](const CLI::Option* option) {
+    return option->get_group() == group && was_given(app, "--" + option->get_lnames().front());
+  });
+}
+
 ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
                              const std::filesystem::path& program) {
-  refuse_flags(app, kOnlyPrograms, "leave it away");
+  refuse_flags(app, kOnlyPrograms, "remove it");
   ScriptOptions script = flags.script;
   script.program = program;
   script.world_size = flags.world_size;
@@ -164,8 +172,8 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   options.program = program;
   options.words = words;
   refuse_flags(app, kOnlyScripts,
-               options.is_command() ? "give your program's own arguments within the command"
-                                    : "pass your program's own arguments after --");
+               options.is_command() ? "put the program's own arguments inside the command"
+                                    : "put the program's own arguments after --");
   // A program of its own is started as ranks where it says so itself, or where it is asked for.
   options.each_rank =
       options.is_command() && (was_given(app, "--nproc-per-node") ||

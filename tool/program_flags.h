@@ -39,5 +39,7 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
 // Given on the command line. What stands in the environment is a default for the programs that it
 // concerns, and none for the others.
 bool was_given(const CLI::App& app, const std::string& flag);
+// Any flag of `group`.
+bool was_any_given(const CLI::App& app, const std::string& group);
 
 }  // namespace ddp_doctor

@@ -52,6 +52,7 @@ Action setup_check(CLI::App& app) {
   options->output.brief = true;
   add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
+  add_inconclusive_flag(app, options->output);
   app.add_flag("--print-suppression", options->print_suppressions,
                "Print what would suppress the findings, for ddp-doctor.toml, instead of them");
   app.add_flag("--bisect", options->bisect,
@@ -62,6 +63,7 @@ Action setup_check(CLI::App& app) {
   return [options, &app](const Call& call) {
     if (!options->bisect) return check(app, *options, call);
     let_selected_decide(app, options->output);
+    options->output.inconclusive = "fail";  // neither good nor bad
     try {
       return exit_code::for_bisect(check(app, *options, call));
     } catch (const Interrupted&) {

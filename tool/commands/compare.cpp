@@ -9,6 +9,7 @@
 #include "lib/record/worker.h"
 #include "tool/command.h"
 #include "tool/examination.h"
+#include "tool/misspelling.h"
 #include "tool/output.h"
 #include "tool/program_file.h"
 #include "tool/program_flags.h"
@@ -38,9 +39,11 @@ void check_strategy(const std::string& program, const std::string& strategy,
                     const Strategies& known) {
   for (const auto& part : words_of(strategy, '+')) {
     if (part == kAsIs && std::size(known) == std::size(kProgramStrategies)) continue;
-    if (std::find(std::begin(known), std::end(known), part) == std::end(known))
-      throw Error(fmt::format("{}@{}: not a strategy for this program; there are {}", program, part,
-                              fmt::join(known, ", ")));
+    if (std::find(std::begin(known), std::end(known), part) != std::end(known)) continue;
+    const auto meant = did_you_mean(part, {std::begin(known), std::end(known)});
+    throw Error(
+        fmt::format("{}@{}: not a strategy for this program{}", program, part,
+                    meant.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : meant));
   }
 }
 

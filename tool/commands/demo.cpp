@@ -6,6 +6,7 @@
 #include "lib/error.h"
 #include "tool/command.h"
 #include "tool/examination.h"
+#include "tool/misspelling.h"
 #include "tool/output.h"
 #include "tool/paths.h"
 
@@ -70,8 +71,11 @@ Action setup_demo(CLI::App& app) {
     const auto& all = demos();
     const auto chosen = std::find_if(all.begin(), all.end(),
                                      [&](const Demo& demo) { return options->name == demo.name; });
-    if (chosen == all.end())
-      throw Error(fmt::format("there is no demo {}; `ddp-doctor demo` lists them", options->name));
+    if (chosen == all.end()) {
+      const auto meant = did_you_mean(options->name, demo_names());
+      throw Error(fmt::format("there is no demo {}{}", options->name,
+                              meant.empty() ? "; `ddp-doctor demo` lists them" : meant));
+    }
     ScriptOptions script;
     script.program = examples_folder() / (options->name + ".pt");
     script.world_size = options->world_size;

@@ -12,6 +12,7 @@
 #include "lib/report/mentioned.h"
 #include "lib/version.h"
 #include "tool/command.h"
+#include "tool/misspelling.h"
 #include "tool/output.h"
 #include "tool/program_arguments.h"
 #include "tool/rule_pages.h"
@@ -28,10 +29,11 @@ const RulePage& page_of(const std::string& asked) {
   for (const auto& page : rule_pages()) {
     if (page.code == wanted) return page;
   }
+  const auto meant = did_you_mean_rule(asked);
   throw Error(
-      fmt::format("{} is not a rule; `ddp-doctor rules` lists them, and `ddp-doctor explain -` "
-                  "takes an error text from standard input",
-                  asked));
+      fmt::format("{} is not a rule{} `ddp-doctor rules` lists them; `ddp-doctor explain -` "
+                  "reads an error text from standard input",
+                  asked, meant.empty() ? ";" : meant));
 }
 
 int explain_rule(const std::string& asked, const std::string& format, Streams streams) {

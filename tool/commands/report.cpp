@@ -71,6 +71,7 @@ Action setup_report(CLI::App& app) {
       ->type_name("RUN-FOLDER|REPORT.json");
   app.add_flag("--brief", options->output.brief, "As check does: what fails, and the verdict");
   add_gate_flags(app, options->gate);
+  add_inconclusive_flag(app, options->output);
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options](const Call& call) {
