@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "tool/git.h"
 
 namespace ddp_doctor {
@@ -66,8 +67,9 @@ Bisection::Bisection(const std::string& good, const std::string& bad) {
 
 Bisection::~Bisection() {
   git_agrees(repository_, {"worktree", "remove", "--force", worktree_.string()});
-  std::error_code ignored;
-  fs::remove_all(worktree_.parent_path(), ignored);
+  std::error_code failure;
+  fs::remove_all(worktree_.parent_path(), failure);
+  if (failure) log::warn("{} cannot be removed: {}", worktree_.string(), failure.message());
   git_agrees(repository_, {"worktree", "prune"});
 }
 

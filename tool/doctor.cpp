@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/version.h"
 #include "tool/command.h"
 #include "tool/config_file.h"
+#include "tool/log_output.h"
 #include "tool/misspelling.h"
 #include "tool/shell_words.h"
 
@@ -83,6 +85,15 @@ std::string unknown_command(const std::vector<std::string>& args) {
     return fmt::format("{} is not a command; to examine it: ddp-doctor run {}", args.front(),
                        shell_line({args.front()}));
   return fmt::format("{} is not a command; there are {}", args.front(), fmt::join(known, ", "));
+}
+
+int verbosity_of(const CLI::App& app) {
+  int verbose = 0;
+  for (const auto* chosen : app.get_subcommands()) {
+    if (const auto* option = chosen->get_option_no_throw("--verbose"))
+      verbose = static_cast<int>(option->count());
+  }
+  return verbose;
 }
 
 // CLI11 names the flag whose value is wrong, whoever gave it.
@@ -158,6 +169,9 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes a vector from its end
     app.parse(args);
+    const LogOutput log_output(streams.err, verbosity_of(app));
+    if (const auto* file = app.get_config_ptr(); file->count() > 0)
+      log::info("defaults of the flags: {}", file->as<std::string>());
     return action(call);
   } catch (const CLI::ParseError& error) {
     const int code = parse_failure(app, error, streams);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "tool/process_table.h"
 
 namespace ddp_doctor {
@@ -52,6 +53,10 @@ void end_whom(Find find) {
       }
     }
     if (!found.empty()) std::this_thread::sleep_for(kBetweenLooks);
+  }
+  for (const pid_t pid : find()) {
+    log::warn("process {} did not end within {} s; end it by hand (kill -9 {})", pid,
+              kPatience.count(), pid);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "tool/capture.h"
 #include "tool/paths.h"
 
@@ -120,7 +121,13 @@ std::vector<Interpreter> interpreters(const std::string& given) {
 Interpreter choose_interpreter(const std::string& given) {
   const auto found = interpreters(given);
   for (const auto& interpreter : found) {
-    if (interpreter.why_not.empty()) return interpreter;
+    if (interpreter.why_not.empty()) {
+      log::info("Python: {} ({}), {}, torch {}", interpreter.path.string(), interpreter.found_as,
+                interpreter.python, interpreter.torch);
+      return interpreter;
+    }
+    log::info("Python: not {} ({}): {}", interpreter.path.string(), interpreter.found_as,
+              interpreter.why_not);
   }
   if (!given.empty()) {
     throw Error(fmt::format("{}: {}; give a Python that has torch, or leave --python away",

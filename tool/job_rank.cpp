@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/timeline/replica_watch.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
@@ -106,10 +107,11 @@ class MeetingPlace {
     return fs::exists(run_folder() / "collected") || !fs::exists(run_folder());
   }
   void clear() const {
-    std::error_code ignored;
-    fs::remove(run_folder() / "collected", ignored);
-    if (temporary_) fs::remove_all(examination_, ignored);
-    fs::remove(lock_file_, ignored);
+    std::error_code failure;
+    fs::remove(run_folder() / "collected", failure);
+    if (temporary_) fs::remove_all(examination_, failure);
+    if (failure) log::warn("{} cannot be removed: {}", examination_.string(), failure.message());
+    fs::remove(lock_file_, failure);
   }
 
  private:

@@ -2,6 +2,7 @@
 #include "tool/launch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "lib/log.h"
 #include "lib/record/writer.h"
 #include "tool/command.h"
 #include "tool/guard.h"
@@ -158,6 +160,7 @@ class Run {
       if (!stranger->over && !stranger->watch.running()) note_end(*stranger);
     }
     for (auto* exit : running) exit->kind = kind;
+    if (!running.empty()) log::info("ended {} process(es): {}", running.size(), name_of(kind));
     // Nobody is left who could write.
     for (auto& child : children_) {
       while (child->relay.take()) {
@@ -247,6 +250,9 @@ class Run {
     for (int pieces = 0; pieces < 64 && child.relay.take(); ++pieces) {
     }
     child.exit.last_words = last_words(child.relay);
+    log::debug("{} ended: {} {}",
+               child.program.rank ? fmt::format("rank {}", *child.program.rank) : "the command",
+               name_of(child.exit.kind), child.exit.code);
   }
 
   void note_end(Stranger& stranger) {
@@ -266,8 +272,9 @@ class Run {
       notes_read_at_ = now;
       for (const auto& note : process_notes(launch_.folder)) {
         EndWatch& watch = watches_.try_emplace(note.pid, note.pid).first->second;
-        if (note.rank && known_.insert(note.pid).second)
-          strangers_[*note.rank] = std::make_unique<Stranger>(*note.rank, note.pid, watch);
+        if (!note.rank || !known_.insert(note.pid).second) continue;
+        log::debug("process {} made itself known as rank {}", note.pid, *note.rank);
+        strangers_[*note.rank] = std::make_unique<Stranger>(*note.rank, note.pid, watch);
       }
     }
     for (auto& [pid, watch] : watches_) watch.running();
@@ -362,6 +369,9 @@ void Run::start(Child& child) {
     child.pid = start_process(command, environment, child.relay.writer());
   }
   child.relay.release_writer();
+  log::debug("process {} is {}: {}", child.pid,
+             child.program.rank ? fmt::format("rank {}", *child.program.rank) : "the command",
+             fmt::join(command, " "));
 }
 
 }  // namespace
@@ -381,6 +391,8 @@ Launched launch(const Launch& launch) {
   // Whoever started us may ignore it, and then no child's end could be told.
   signal(SIGCHLD, SIG_DFL);
   Run run(launch);
+  log::info("starting {} process(es); records in {}", launch.programs.size(),
+            launch.folder.string());
   run.start();
   while (run.going()) {
     run.turn();

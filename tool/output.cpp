@@ -12,6 +12,7 @@
 
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/report/verdict.h"
 #include "tool/misspelling.h"
 #include "tool/source_root.h"
@@ -129,7 +130,11 @@ void write_step_summary(const Report& report, RenderOptions options) {
   options.brief = true;
   std::ostringstream text;
   render_markdown(report, options, text);
-  std::ofstream(file, std::ios::app) << text.str().substr(0, kMax / 2);
+  std::ofstream out(file, std::ios::app);
+  out << text.str().substr(0, kMax / 2);
+  out.close();
+  if (!out)
+    log::warn("the summary of the step cannot be written to {} (GITHUB_STEP_SUMMARY)", file);
 }
 
 }  // namespace
@@ -187,7 +192,8 @@ RenderOptions rendering_of(const OutputOptions& options, const Streams& streams)
           .brief = options.brief,
           .fail_on = severity_of(options.fail_on),
           .root = source.root,
-          .folder = source.folder};
+          .folder = source.folder,
+          .verbose = options.verbose > 0};
 }
 
 void add_output_flags(CLI::App& app, OutputOptions& options) {
@@ -217,7 +223,11 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
   app.add_option("--color", options.color)
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
-  app.add_flag("-q,--quiet", options.quiet, "Print the verdict only");
+  app.add_flag("-v,--verbose", options.verbose,
+               "Print every detail of the report, and log to stderr what ddp-doctor does; -vv logs "
+               "what it tries, for a bug report. check and bisect then pass on what the program "
+               "writes");
+  app.add_flag("-q,--quiet", options.quiet, "Print the verdict only")->excludes("--verbose");
 }
 
 void add_inconclusive_flag(CLI::App& app, OutputOptions& options) {

@@ -24,6 +24,7 @@ struct OutputOptions {
   std::vector<std::string> select;
   std::vector<std::string> ignore;
   bool quiet = false;
+  int verbose = 0;     // how often -v was given
   bool brief = false;  // on stdout as text: what fails and the verdict
 };
 

@@ -14,26 +14,19 @@
 #include <sstream>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
 #include "tool/interpreter.h"
 #include "tool/paths.h"
 #include "tool/process_notes.h"
+#include "tool/rank_exit.h"
+#include "tool/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) {
-    const bool plain =
-        !word.empty() && word.find_first_of(" \t\n\"'\\$`*?;&|<>()") == std::string::npos;
-    text += (text.empty() ? "" : " ") + (plain ? word : "'" + word + "'");
-  }
-  return text;
-}
 
 std::vector<int> recorded_ranks(const fs::path& folder) {
   std::vector<int> ranks;
@@ -56,7 +49,8 @@ int world_size_of(const fs::path& folder, const std::vector<ProcessNote>& notes,
   for (const int rank : recorded_ranks(folder)) {
     try {
       return RecordReader(record_file(folder, rank)).header().world_size;
-    } catch (const Error&) {  // Timeline::load will say what is wrong with it
+    } catch (const Error& error) {  // Timeline::load will report it
+      log::debug("world size: {}", error.what());
     }
   }
   return otherwise;
@@ -115,7 +109,7 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
         return fmt::format(
             "{} starts no ranks, and waits for a launcher's variables: {}; for ddp-doctor to start "
             "them, say how many: ddp-doctor run --nproc-per-node 2 -- {}",
-            who(exit), words, joined(options.words));
+            who(exit), words, shell_line(options.words));
       }
       return fmt::format("{} {} {}{}{}; mend that first: {}", who(exit), how(exit),
                          probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"
@@ -156,7 +150,7 @@ std::string why_twice(const std::vector<ProcessNote>& notes, const ProgramOption
         second ? fmt::format("two processes are rank {}", *note.rank)
                : std::string("what was started as one rank has started several"),
         options.python.empty() ? "python" : options.python, options.program.string(),
-        options.words.empty() ? "" : " " + joined(options.words));
+        options.words.empty() ? "" : " " + shell_line(options.words));
   }
   return {};
 }
@@ -206,13 +200,7 @@ void judge_unseen_ends(RunInfo& run, const fs::path& folder, const Launched& lau
   bool explained = !launched.notes.empty();
   std::vector<std::pair<RankExit*, std::string>> unseen;
   for (auto& exit : run.exits) {
-    std::string end;
-    try {
-      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read_outline().events) {
-        if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
-      }
-    } catch (const Error&) {
-    }
+    const std::string end = recorded_end(folder, exit.rank);
     explained = explained || fell(exit) || end == "error";
     if (exit.kind == RankExit::Kind::kUnknown) unseen.emplace_back(&exit, end);
   }
@@ -235,13 +223,7 @@ void judge_unseen_ends(RunInfo& run, const fs::path& folder, const Launched& lau
 void forgive_late_ends(RunInfo& run, const fs::path& folder) {
   for (auto& exit : run.exits) {
     if (exit.kind != RankExit::Kind::kSignaled || exit.code == SIGKILL) continue;
-    bool ended = false;
-    try {
-      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read_outline().events)
-        ended = ended || event.kind == "end";
-    } catch (const Error&) {
-    }
-    if (!ended) continue;
+    if (recorded_end(folder, exit.rank).empty()) continue;
     run.notes.push_back(
         fmt::format("rank {} had finished; its process was then ended by signal {} as the "
                     "interpreter shut down",
@@ -279,7 +261,7 @@ std::vector<std::string> words_to_execute(const ProgramOptions& options) {
 }
 
 std::string name_of_program(const ProgramOptions& options) {
-  return options.is_command() ? joined(options.words) : options.program.string();
+  return options.is_command() ? shell_line(options.words) : options.program.string();
 }
 
 void describe_run(RunInfo& run, const ProgramOptions& options,
@@ -291,7 +273,7 @@ void describe_run(RunInfo& run, const ProgramOptions& options,
                   {"warmup", std::to_string(options.warmup)}};
   if (!options.is_command()) {
     run.settings["python"] = command.front();
-    if (!options.words.empty()) run.settings["arguments"] = joined(options.words);
+    if (!options.words.empty()) run.settings["arguments"] = shell_line(options.words);
   }
 }
 
@@ -313,6 +295,7 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
 void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
             const ProgramOptions& options) {
   const auto processes = process_notes(folder);
+  log::debug("{} process(es) loaded the probe", processes.size());
   const bool recorded = !recorded_ranks(folder).empty();
   run.exits = launched.exits;
   run.world_size = world_size_of(folder, processes, run.world_size);

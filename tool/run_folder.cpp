@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lib/error.h"
+#include "lib/log.h"
 
 namespace ddp_doctor {
 namespace {
@@ -55,8 +56,9 @@ RunFolder::RunFolder(const std::optional<fs::path>& out)
     : path_(out ? make_given(*out) : make_temporary()), temporary_(!out) {}
 
 RunFolder::~RunFolder() {
-  std::error_code ignored;
-  if (temporary_) fs::remove_all(path_, ignored);
+  std::error_code failure;
+  if (temporary_) fs::remove_all(path_, failure);
+  if (failure) log::warn("{} cannot be removed: {}", path_.string(), failure.message());
 }
 
 }  // namespace ddp_doctor

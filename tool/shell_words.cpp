@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tool/shell_words.h"
 
-#include <cctype>
-#include <string_view>
-
 namespace ddp_doctor {
 namespace {
 
 bool is_plain(const std::string& word) {
-  constexpr std::string_view kPlain = "_-+=:,./@%";
-  for (const char letter : word) {
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0 &&
-        kPlain.find(letter) == std::string_view::npos)
-      return false;
-  }
-  return !word.empty();
+  return !word.empty() && word.find_first_of(" \t\n\"'\\$`*?;&|<>()") == std::string::npos;
 }
 
 }  // namespace

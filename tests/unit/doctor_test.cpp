@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -21,6 +22,7 @@ namespace ddp_doctor {
 namespace {
 
 using testing::AnyOf;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -188,6 +190,23 @@ TEST(Check, LetsInconclusiveRunsPassWhereItIsTold) {
   EXPECT_THAT(passes.out, EndsWith(" (passes: --inconclusive pass)\n"));
   EXPECT_EQ(doctor({"check", "--bisect", "--inconclusive", "pass", "--", "true"}).code,
             exit_code::kCannotTell);
+}
+
+TEST(Log, ShowsDiagnosticsWhereTheyAreAskedFor) {
+  EXPECT_EQ(doctor({"run", "--", "true"}).err, "");
+  const auto verbose = doctor({"run", "-v", "--", "true"}).err;
+  EXPECT_THAT(verbose, ContainsRegex("ddp-doctor: [0-9:.]+ info: starting 1 process"));
+  EXPECT_THAT(verbose, Not(HasSubstr(" debug: ")));
+  const auto all = doctor({"run", "-vv", "--", "true"}).err;
+  EXPECT_THAT(all, ContainsRegex(" debug: process [0-9]+ is the command: .*true\n"));
+  EXPECT_THAT(all, HasSubstr(" debug: the command ended: exited 0\n"));
+  EXPECT_THAT(doctor({"run", "-q", "-v", "--", "true"}).err, HasSubstr("excludes"));
+  setenv("DDP_DOCTOR_LOG", "info", 1);
+  EXPECT_THAT(doctor({"run", "--", "true"}).err, HasSubstr(" info: "));
+  setenv("DDP_DOCTOR_LOG", "loud", 1);
+  EXPECT_THAT(doctor({"rules"}).err,
+              HasSubstr("DDP_DOCTOR_LOG=loud: not a level; use off, warn, info or debug"));
+  unsetenv("DDP_DOCTOR_LOG");
 }
 
 TEST(Doctor, HasAPageForEveryRule) {

@@ -30,7 +30,6 @@ struct BisectOptions {
   OutputOptions output;
   std::string good, bad;
   bool model = false;
-  bool verbose = false;
 };
 
 class WorkingFolder {
@@ -80,7 +79,7 @@ JudgedCommit judge(const CLI::App& app, const BisectOptions& options, const Call
                       .title = git(bisection.repository(), {"log", "-1", "--format=%s", commit})};
   try {
     const WorkingFolder there(bisection.check_out(commit));
-    const ExaminationMode how{.pass_on = options.verbose};
+    const ExaminationMode how{.pass_on = options.output.verbose > 0};
     const int code = examine_program(app, options.arguments, how, call, [&](Report report) {
       const auto rendering = rendering_of(options.output, call.streams);
       apply_gate(report, options.gate, rendering, call.streams.err);
@@ -189,7 +188,7 @@ int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
         fmt::format("{0}: modules of a TorchScript program cannot be frozen; `ddp-doctor run "
                     "{0}` names its unused parameters",
                     options.arguments.program.string()));
-  const ExaminationMode how{.pass_on = options.verbose};
+  const ExaminationMode how{.pass_on = options.output.verbose > 0};
   const ModelBisected bisected = bisect_model([&](const std::vector<std::string>& frozen) {
     ProgramArguments arguments = options.arguments;
     if (!frozen.empty())
@@ -230,7 +229,6 @@ Action setup_bisect(CLI::App& app) {
                "ever fewer of them frozen. This does change what is trained");
   add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
-  app.add_flag("-v,--verbose", options->verbose, "Pass on what the program writes");
   add_output_flags(app, options->output);
   app.get_option("--format")->check(CLI::IsMember({"text", "json"}));
   add_environment_defaults(app);

@@ -14,7 +14,6 @@ struct CheckOptions {
   ProgramArguments arguments;
   GateOptions gate;
   OutputOptions output;
-  bool verbose = false;
   bool bisect = false;
   bool print_suppressions = false;
 };
@@ -34,7 +33,7 @@ int print_suppressions(Report report, const OutputOptions& output, Streams strea
 int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
   check_gate(options.gate);
   prepare_reports(options.output);
-  const ExaminationMode how{.pass_on = options.verbose};
+  const ExaminationMode how{.pass_on = options.output.verbose > 0};
   return examine_program(app, options.arguments, how, call, [&](Report report) {
     apply_gate(report, options.gate, rendering_of(options.output, call.streams), call.streams.err);
     if (options.print_suppressions)
@@ -57,7 +56,6 @@ Action setup_check(CLI::App& app) {
                "Print what would suppress the findings, for ddp-doctor.toml, instead of them");
   app.add_flag("--bisect", options->bisect,
                "Exit codes for `git bisect run`: 0 good, 1 bad, 125 where nothing can be said");
-  app.add_flag("-v,--verbose", options->verbose, "Pass on what the program writes");
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
