@@ -24,22 +24,23 @@ namespace ddp_doctor {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"run", "Examine a program: does it synchronize, and if not, why", setup_run},
-    {"check", "The gate: like run, but quiet, strict, and for machines to read", setup_check},
-    {"bisect", "Find the commit, or the module, with which it began", setup_bisect},
-    {"compare", "Run programs, or one under several strategies, side by side", setup_compare},
-    {"report", "Show recorded runs again, or merge reports", setup_report},
-    {"explain", "Explain a rule, or an error text from standard input", setup_explain},
+    {"run", "Examine a program: do its replicas stay in sync, and if not, why", setup_run},
+    {"check", "Examine a program in CI: like run, but strict and brief", setup_check},
+    {"bisect", "Find the commit, or the module, that introduced a finding", setup_bisect},
+    {"compare", "Run programs, or one program under several strategies, and compare them",
+     setup_compare},
+    {"report", "Show the report of recorded runs again, or merge reports", setup_report},
+    {"explain", "Explain a rule, or an error message from standard input", setup_explain},
     {"rules", "List the rules", setup_rules},
-    {"env", "Show what is installed and what is possible here", setup_env},
+    {"env", "Show what is installed, and what ddp-doctor can examine here", setup_env},
     {"demo", "Run a built-in example of a bug", setup_demo},
-    {"generate", "Print the manual page, or a shell's completions", setup_generate, true},
+    {"generate", "Print the manual page, or the completions for a shell", setup_generate, true},
 };
 
 constexpr char kFooter[] =
     "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
-    "Every flag has a default in ddp-doctor.toml, in a section for each command ([check]), and in "
-    "the\nenvironment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
+    "Every flag can be set in ddp-doctor.toml, in a section for each command ([check]), or in the\n"
+    "environment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
 
 constexpr char kConfig[] = "ddp-doctor.toml";
 
@@ -50,7 +51,7 @@ bool takes_words(const std::string& command) {
   return false;
 }
 
-// A program's own words are never parsed as flags of ours.
+// The program's own arguments are never parsed as flags of ddp-doctor.
 std::optional<std::vector<std::string>> split_words(std::vector<std::string>& args) {
   const auto command = std::find_if(args.begin(), args.end(), takes_words);
   const auto dashes = std::find(command, args.end(), "--");
@@ -96,7 +97,7 @@ int verbosity_of(const CLI::App& app) {
   return verbose;
 }
 
-// CLI11 names the flag whose value is wrong, whoever gave it.
+// CLI11 names the flag whose value is wrong, but not that the value came from the environment.
 std::string named_by_environment(const CLI::App& command, const std::string& problem) {
   for (const auto* option : command.get_options()) {
     const char* value = std::getenv(option->get_envname().c_str());
@@ -119,7 +120,7 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
   };
   constexpr std::string_view kUnknownSetting = "INI was not able to parse ";
   if (is(CLI::ExitCodes::ConfigError) && problem.starts_with(kUnknownSetting)) {
-    problem = fmt::format("{}: no flag is called {}; mend the file, or name another with --config",
+    problem = fmt::format("{}: there is no flag {}; fix the file, or name another with --config",
                           app.get_config_ptr()->as<std::string>(),
                           problem.substr(kUnknownSetting.size()));
   }
@@ -130,7 +131,7 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
     if (chosen->get_allow_extras() || !of_words) continue;  // or usage_advice has answered it
     if (const auto misspelt = misspelt_flag(*chosen)) problem = *misspelt;
   }
-  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for what it takes.\n", problem,
+  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for its arguments.\n", problem,
                              command);
   return exit_code::kCouldNotRun;
 }
@@ -139,8 +140,8 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
 
 int run_doctor(std::vector<std::string> args, Streams streams) {
   if (const auto problem = unknown_command(args); !problem.empty()) {
-    streams.err << fmt::format(
-        "ddp-doctor: error: {}\nRun `ddp-doctor --help` for what it takes.\n", problem);
+    streams.err << fmt::format("ddp-doctor: error: {}\nRun `ddp-doctor --help` for its commands.\n",
+                               problem);
     return exit_code::kCouldNotRun;
   }
   auto words = split_words(args);
@@ -150,8 +151,9 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   const bool bisecting = args.size() > 1 && args.front() == "check" &&
                          std::find(args.begin(), args.end(), "--bisect") != args.end();
   hoist_config(args);
-  CLI::App app("Tells whether data-parallel training really synchronizes, and if not, why.",
-               "ddp-doctor");
+  CLI::App app(
+      "Tells whether distributed data-parallel training really synchronizes, and if not, why.",
+      "ddp-doctor");
   app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
   app.require_subcommand(1);
   app.footer(kFooter);

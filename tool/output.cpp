@@ -42,7 +42,7 @@ ReportFile parse_report_file(const std::string& text) {
   return {find_format(file.extension().string()), file};
 }
 
-// Before anything runs, and before a file that was named by mistake is opened for writing.
+// Checked before anything runs, and before a file named by mistake is opened for writing.
 std::string known_suffix(const std::string& text) {
   if (parse_report_file(text).format != nullptr) return {};
   std::string suffixes;
@@ -50,7 +50,7 @@ std::string known_suffix(const std::string& text) {
     if (!format.suffix.empty())
       suffixes += fmt::format("{}{}", suffixes.empty() ? "" : ", ", format.suffix);
   }
-  return fmt::format("{}: the suffix tells the format; use {}, or name it: gitlab={}", text,
+  return fmt::format("{}: the suffix selects the format; use {}, or name it: gitlab={}", text,
                      suffixes, text);
 }
 
@@ -60,7 +60,7 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-// The mildest severity that fails; nothing for "never".
+// The lowest severity that fails; nothing for "never".
 std::optional<Severity> severity_of(const std::string& name) {
   for (const Severity severity : {Severity::kAdvice, Severity::kWarning, Severity::kError}) {
     if (name == name_of(severity)) return severity;
@@ -105,8 +105,7 @@ void keep_selected(Report& report, const OutputOptions& options) {
 
 namespace {
 
-// At once, so that nobody collects half of it; but what is no plain file (a pipe, a device) is only
-// written to.
+// Atomically, so that nobody reads half of it; but a pipe or a device is only written to.
 void write_file(const std::filesystem::path& file, const std::string& text) {
   std::error_code failure;
   const bool plain = !std::filesystem::exists(file, failure) ||
@@ -118,11 +117,12 @@ void write_file(const std::filesystem::path& file, const std::string& text) {
   if (out && plain) std::filesystem::rename(draft, file, failure);
   if (out && !failure) return;
   if (plain) std::filesystem::remove(draft, failure);
-  throw Error(fmt::format(
-      "--report {}: cannot be written; check the folder and the space on its disk", file.string()));
+  throw Error(
+      fmt::format("--report {}: cannot be written; check the directory and its free disk space",
+                  file.string()));
 }
 
-// GitHub shows what a step leaves there on the page of the run; 1 MiB at most, or nothing.
+// GitHub shows this file on the page of the workflow run, unless it exceeds 1 MiB.
 void write_step_summary(const Report& report, RenderOptions options) {
   constexpr std::size_t kMax = 1024 * 1024;
   const char* file = std::getenv("GITHUB_STEP_SUMMARY");
@@ -197,17 +197,16 @@ RenderOptions rendering_of(const OutputOptions& options, const Streams& streams)
 }
 
 void add_output_flags(CLI::App& app, OutputOptions& options) {
-  app.add_option("--format", options.format, "What stdout gets")
+  app.add_option("--format", options.format, "Format of the report on stdout")
       ->check(CLI::IsMember(format_names()))
       ->capture_default_str();
-  app.add_option(
-         "--report", options.reports,
-         "Write the report to FILE too (.json, .xml for JUnit, .sarif, .html, .md, .prom, .txt, or "
-         "FORMAT=FILE); repeatable")
+  app.add_option("--report", options.reports,
+                 "Also write the report to FILE (.json, .xml for JUnit, .sarif, .html, .md, .prom, "
+                 ".txt, or FORMAT=FILE); repeatable")
       ->check(known_suffix)
       ->allow_extra_args(false)
       ->type_name("FILE");
-  app.add_option("--fail-on", options.fail_on, "Mildest severity that gives exit code 1")
+  app.add_option("--fail-on", options.fail_on, "Lowest severity that gives exit code 1")
       ->check(CLI::IsMember({"error", "warning", "advice", "never"}))
       ->capture_default_str();
   app.add_option("--select", options.select, "Report these rules only")
@@ -215,12 +214,12 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("CODE");
-  app.add_option("--ignore", options.ignore, "Leave these rules out")
+  app.add_option("--ignore", options.ignore, "Do not report these rules")
       ->check(known_rule)
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("CODE");
-  app.add_option("--color", options.color)
+  app.add_option("--color", options.color, "Color the text report")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
   app.add_flag("-v,--verbose", options.verbose,
@@ -250,7 +249,7 @@ int deliver(Report report, const OutputOptions& options, Streams streams) {
     text.erase(0, text.rfind('\n', text.size() - 2) + 1);
   streams.out << text << std::flush;
   if (!streams.out)
-    throw Error("the report could not be written to standard output; is its disk full?");
+    throw Error("the report could not be written to standard output; check its free disk space");
   auto whole = rendering;
   whole.color = whole.brief = false;
   for (const auto& entry : options.reports) {

@@ -86,14 +86,14 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
   const bool starts_ranks = was_given(app, "--nproc-per-node");
   if (self && starts_ranks && std::getenv("TORCHELASTIC_RUN_ID") != nullptr) {
     throw Error(fmt::format(
-        "this is rank {} of {} that torchrun started; leave --nproc-per-node to torchrun",
+        "this is rank {} of {} started by torchrun; give --nproc-per-node to torchrun only",
         self->rank, self->world_size));
   }
   if (self && !starts_ranks) {
     if (how.fix) {
       throw Error(
-          "--fix runs the program several times, which one rank cannot do; give it to a ddp-doctor "
-          "that starts them all: ddp-doctor run --fix -- torchrun ...");
+          "--fix runs the program several times, which one rank cannot do; let ddp-doctor start "
+          "torchrun: ddp-doctor run --fix -- torchrun ...");
     }
     return examine_own_rank(program, *self, arguments.out, call.streams, deliver);
   }
@@ -107,24 +107,25 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
 void add_program_arguments(CLI::App& app, ProgramArguments& arguments) {
   app.add_option(
          "program", arguments.program,
-         fmt::format("script.pt or train.py, its own arguments after --. Without a PROGRAM, what "
-                     "stands after -- is a command that starts the ranks itself, or a C++ program "
-                     "with an Examination:\n"
-                     "ddp-doctor {0} -- torchrun --nproc-per-node 2 train.py\n"
-                     "ddp-doctor {0} --nproc-per-node 2 -- ./trainer",
-                     app.get_name()))
+         fmt::format(
+             "train.py or script.pt; put the program's own arguments after --. To run a command "
+             "that starts the ranks itself, or a C++ program with an Examination, put all of "
+             "it after --:\n"
+             "ddp-doctor {0} -- torchrun --nproc-per-node 2 train.py\n"
+             "ddp-doctor {0} --nproc-per-node 2 -- ./trainer",
+             app.get_name()))
       ->type_name("PROGRAM");
-  app.add_option("--arguments", arguments.words,
-                 "The program's own arguments, for a configuration file; on the command line they "
-                 "stand after --")
+  app.add_option(
+         "--arguments", arguments.words,
+         "The program's own arguments, in ddp-doctor.toml; on the command line put them after --")
       ->allow_extra_args(false)
       ->type_name("WORD");
   add_program_flags(app, arguments.flags);
   app.add_option(
          "--strategies", arguments.strategies,
          fmt::format(
-             "Ways to synchronize, comma-separated: the first is examined, the others are run "
-             "beside it.\n"
+             "Strategies, comma-separated: the first is examined, the others are run for "
+             "comparison.\n"
              "ddp, ddp-find-unused, ddp-static-graph, bypass, allreduce-each, allreduce-flat, or "
              "all\n[{}]",
              fmt::join(arguments.strategies, ",")))
@@ -133,7 +134,7 @@ void add_program_arguments(CLI::App& app, ProgramArguments& arguments) {
       ->allow_extra_args(false)
       ->type_name("LIST")
       ->group(kOnlyScripts);
-  app.add_option("--out", arguments.out, "Keep the records in this folder")->type_name("DIR");
+  app.add_option("--out", arguments.out, "Keep the records in this directory")->type_name("DIR");
   app.allow_extras();  // CLI11 would list them in no order, and not say what to do
 }
 

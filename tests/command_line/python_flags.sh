@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Flags that mean nothing to this kind of program are refused, with what to do; as settings in the environment they wait
+# Flags that have no meaning for this kind of program are refused, with what to do; in the environment they are defaults
 # for the programs that they concern.
 . "$(dirname "$0")/lib.sh"
 need_torch
@@ -25,7 +25,7 @@ complained 'starts no ranks.*environment variable [A-Z_]* expected.*ddp-doctor r
 doctor 2 run --epochs; complained '--epochs: not known to ddp-doctor'
 doctor 2 run "$work/missing.py"; complained 'missing.py: no such file'
 printf '#!/bin/sh\n' >"$work/trainer"
-doctor 2 run "$work/trainer"; complained 'trainer: an executable, .*put it after --: ddp-doctor run -- '
+doctor 2 run "$work/trainer"; complained 'trainer: is an executable; put it after --: ddp-doctor run -- '
 (cd "$work" && doctor 2 run trainer && complained 'ddp-doctor run -- ./trainer') || exit 1
 printf 'PK\3\4' >"$work/script.pt"
 doctor 2 run "$work/script.pt" -- --lr 1; complained 'takes no arguments'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What a program writes never makes it wait, is passed on as lines, and is kept at both ends.
+# The output of a program never blocks it, is passed on line by line, and its beginning and end are kept.
 . "$(dirname "$0")/lib.sh"
 need_torch
 doctor 0 run "$here/train.py" --out "$work/run" -- --end shout

@@ -57,7 +57,7 @@ TEST(Doctor, EndsUsageErrorsInANextAction) {
     const auto outcome = doctor(args);
     EXPECT_EQ(outcome.code, exit_code::kCouldNotRun);
     EXPECT_THAT(outcome.err, StartsWith("ddp-doctor: error: "));
-    EXPECT_THAT(outcome.err, HasSubstr("--help` for what it takes."));
+    EXPECT_THAT(outcome.err, HasSubstr("--help` for its "));
     EXPECT_EQ(outcome.out, "");
   }
 }

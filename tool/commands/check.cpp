@@ -18,7 +18,7 @@ struct CheckOptions {
   bool print_suppressions = false;
 };
 
-// To be pasted into ddp-doctor.toml, as strings of its list `suppress`.
+// Prints strings for the list `suppress` in ddp-doctor.toml.
 int print_suppressions(Report report, const OutputOptions& output, Streams streams) {
   keep_selected(report, output);
   const auto rendering = rendering_of(output, streams);
@@ -52,10 +52,11 @@ Action setup_check(CLI::App& app) {
   add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
   add_inconclusive_flag(app, options->output);
-  app.add_flag("--print-suppression", options->print_suppressions,
-               "Print what would suppress the findings, for ddp-doctor.toml, instead of them");
+  app.add_flag(
+      "--print-suppression", options->print_suppressions,
+      "Print the suppressions of the findings, for ddp-doctor.toml, instead of the report");
   app.add_flag("--bisect", options->bisect,
-               "Exit codes for `git bisect run`: 0 good, 1 bad, 125 where nothing can be said");
+               "Exit codes for `git bisect run`: 0 good, 1 bad, 125 otherwise");
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {

@@ -22,16 +22,16 @@ struct Demo {
 const std::vector<Demo>& demos() {
   static const std::vector<Demo> kDemos = {
       {"curriculum",
-       "a trainer that computes its loss on ddp.module: every rank trains its own model",
+       "the loss is computed on ddp.module: every rank trains its own model",
        {"bypass", "allreduce-each", "allreduce-flat", "ddp"}},
       {"orphan",
-       "a layer that is registered and never called: the reducer never finishes",
+       "a registered layer is never called: the reducer never finishes",
        {"ddp", "ddp-find-unused", "ddp-static-graph"}},
       {"conditional",
-       "a branch that depends on the rank: neighbours wait for each other's gradients",
+       "a branch depends on the rank: ranks wait for each other's gradients",
        {"ddp", "ddp-find-unused", "allreduce-flat"}},
       {"multi_forward",
-       "every layer always used, find_unused_parameters on all the same",
+       "every layer is used in every step, but find_unused_parameters is set",
        {"ddp-find-unused", "ddp", "ddp-static-graph"}},
   };
   return kDemos;
@@ -58,9 +58,9 @@ Action setup_demo(CLI::App& app) {
     OutputOptions output;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("name", options->name, "Which one; without a name they are listed")
+  app.add_option("name", options->name, "Name of the demo; without one the demos are listed")
       ->type_name("NAME");
-  app.add_option("--nproc-per-node,--nproc_per_node", options->world_size, "Ranks")
+  app.add_option("--nproc-per-node,--nproc_per_node", options->world_size, "Ranks to start")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_output_flags(app, options->output);

@@ -41,10 +41,10 @@ std::string memory() {
 std::string script_support() {
   try {
     const auto worker = script_probe();
-    const std::string says = first_line_of(shell_quoted(worker.string()) + " --version");
-    return says.empty()
-               ? fmt::format("{} does not start; run it by hand to see why", worker.string())
-               : says;
+    const std::string version = first_line_of(shell_quoted(worker.string()) + " --version");
+    return version.empty()
+               ? fmt::format("{} does not start; run it yourself to see why", worker.string())
+               : version;
   } catch (const Error& error) {
     return error.what();
   }
