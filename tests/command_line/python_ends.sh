@@ -32,4 +32,4 @@ if os.environ["RANK"] == "1":
     builtins.hangs = Hangs()
 PY
 doctor 0 run "$work/train.py" --format json
-json 'r["verdict"] == "healthy" and any("rank 1 had finished, but its process did not end" in n for n in runs["as-is"]["notes"])'
+json 'r["verdict"] == "healthy" and any("rank 1 had finished, but its process did not exit" in n for n in runs["as-is"]["notes"])'

@@ -72,7 +72,7 @@ echo '{"a": 1}' >"$work/other.json"
 doctor 2 report "$work/other.json"
 complained 'other.json: JSON, but no report of ddp-doctor'
 doctor 2 report "$work/all.json" --baseline "$work/b.json" --update-baseline
-complained 'give run folders'
+complained 'give run directories'
 
 # Each machine agrees with itself; they differ from one another.
 doctor 1 run "$work/train.py" --nproc-per-node 4 --out "$work/apart" -- part
