@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "tool/git.h"
 
 namespace ddp_doctor {
@@ -30,8 +31,9 @@ fs::path temporary_folder() {
       (fs::path(given != nullptr && *given != '\0' ? given : "/tmp") / "ddp-doctor-bisect-XXXXXX")
           .string();
   if (mkdtemp(pattern.data()) == nullptr)
-    throw Error(fmt::format("no temporary folder can be made as {}: {}; set TMPDIR", pattern,
-                            std::strerror(errno)));
+    throw Error(fmt::format(
+        "cannot create a temporary directory {}: {}; set TMPDIR to a writable directory", pattern,
+        std::strerror(errno)));
   return pattern;
 }
 
@@ -40,8 +42,8 @@ fs::path temporary_folder() {
 Bisection::Bisection(const std::string& good, const std::string& bad) {
   const fs::path here = fs::current_path();
   if (!git_agrees(here, {"rev-parse", "--show-toplevel"}))
-    throw Error(
-        fmt::format("{}: not within a git repository; go where the program is", here.string()));
+    throw Error(fmt::format("{}: not in a git repository; change to the directory of the program",
+                            here.string()));
   repository_ = git(here, {"rev-parse", "--show-toplevel"});
   below_ = git(here, {"rev-parse", "--show-prefix"});
   good_ = {commit_of(repository_, good)};
@@ -49,8 +51,8 @@ Bisection::Bisection(const std::string& good, const std::string& bad) {
   if (good_.front() == bad_ ||
       !git_agrees(repository_, {"merge-base", "--is-ancestor", good_.front(), bad_}))
     throw Error(
-        fmt::format("{} is no ancestor of {}; give a good commit from which the bad one "
-                    "comes",
+        fmt::format("{} is not an ancestor of {}; give a good commit that the bad one descends "
+                    "from",
                     good, bad));
   commits_ = std::stoul(git(repository_, {"rev-list", "--count", good_.front() + ".." + bad_})) + 1;
   const fs::path folder = temporary_folder();
@@ -66,8 +68,9 @@ Bisection::Bisection(const std::string& good, const std::string& bad) {
 
 Bisection::~Bisection() {
   git_agrees(repository_, {"worktree", "remove", "--force", worktree_.string()});
-  std::error_code ignored;
-  fs::remove_all(worktree_.parent_path(), ignored);
+  std::error_code failure;
+  fs::remove_all(worktree_.parent_path(), failure);
+  if (failure) log::warn("{} cannot be removed: {}", worktree_.string(), failure.message());
   git_agrees(repository_, {"worktree", "prune"});
 }
 
@@ -76,15 +79,15 @@ std::vector<std::string> Bisection::left() const {
   arguments.insert(arguments.end(), good_.begin(), good_.end());
   std::vector<std::string> commits;
   for (const auto& line : git_lines(repository_, arguments)) {
-    if (!line.ends_with(')')) continue;  // cut off: of very many the best will do
+    if (!line.ends_with(')')) continue;  // the output was truncated; the best candidates come first
     const std::string commit = line.substr(0, line.find(' '));  // "HASH (dist=3)"
     if (commit != bad_) commits.push_back(commit);
   }
   return commits;
 }
 
-// They come with the best first. Commits that cannot be judged often stand side by side, so each in
-// a row makes the next step twice as wide.
+// The best candidate comes first. Commits that cannot be examined are often neighbors, so each one
+// in a row doubles the next jump.
 std::optional<std::string> Bisection::next() const {
   std::vector<std::string> candidates = left();
   std::erase_if(candidates, [&](const auto& commit) { return skipped_.contains(commit); });
@@ -98,7 +101,7 @@ fs::path Bisection::check_out(const std::string& commit) {
   git(worktree_, {"clean", "-ffdxq"});
   const fs::path folder = worktree_ / below_;
   if (!fs::is_directory(folder))
-    throw Error(fmt::format("the commit has no folder {}", below_.string()));
+    throw Error(fmt::format("the commit has no directory {}", below_.string()));
   return folder;
 }
 

@@ -20,20 +20,20 @@ class Bisection {
   Bisection(const Bisection&) = delete;
   Bisection& operator=(const Bisection&) = delete;
 
-  // The commit that is to be judged next; nothing where the first bad one is known, or where all
-  // that are left cannot be judged.
+  // The commit to examine next; nothing if the first bad one is known, or if none of the remaining
+  // ones can be examined.
   std::optional<std::string> next() const;
 
-  // Checks it out and gives the folder there that corresponds to the one in which ddp-doctor was
-  // started. Nothing of a commit that was examined before is left in it. Throws Error if the commit
-  // has no such folder.
+  // Checks it out and returns the folder there that corresponds to the one in which ddp-doctor was
+  // started. Files of commits examined before are removed. Throws Error if the commit has no such
+  // folder.
   std::filesystem::path check_out(const std::string& commit);
 
   void good(const std::string& commit);
   void bad(const std::string& commit);
   void skip(const std::string& commit);
 
-  // Untested commits that may still be the first bad one, without the one that is known to be bad.
+  // Untested commits that may be the first bad one, without the one that is known to be bad.
   std::vector<std::string> left() const;
   const std::string& first_bad() const { return bad_; }
   std::size_t commits() const { return commits_; }  // from good to bad, both included

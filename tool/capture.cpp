@@ -2,6 +2,7 @@
 #include "tool/capture.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -9,6 +10,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+
+#include "lib/log.h"
 
 namespace ddp_doctor {
 namespace {
@@ -61,7 +65,10 @@ Answer ask(const std::vector<std::string>& command, milliseconds deadline) {
   pid_t pid = 0;
   const int failure = posix_spawn(&pid, argv[0], &files, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&files);
-  if (failure != 0) return answer;
+  if (failure != 0) {
+    log::debug("{} cannot be started: {}", command.front(), std::strerror(failure));
+    return answer;
+  }
   out.close_end(1);
   err.close_end(1);
 
@@ -84,6 +91,11 @@ Answer ask(const std::vector<std::string>& command, milliseconds deadline) {
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status)) answer.status = WEXITSTATUS(status);
+  if (answer.status != 0) {
+    log::debug("{} {}: {}", fmt::join(command, " "),
+               answer.late ? "did not end in time" : fmt::format("status {}", answer.status),
+               answer.err);
+  }
   return answer;
 }
 

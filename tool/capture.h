@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a program to its end and keeps what it says: for quick questions to other programs.
+// Runs a program to its end and returns its output, for short queries.
 #pragma once
 
 #include <chrono>

@@ -15,9 +15,11 @@
 
 namespace ddp_doctor {
 
-// What a command is called with, beyond its flags.
+// What a command gets besides its flags.
 struct Call {
   Streams streams;
+  // The words between the command's name and the first "--", as they were given.
+  std::vector<std::string> args;
   // The words after the first "--" of `run`, `check`, `bisect` and `compare`, which are not ours to
   // read; nothing without a "--".
   std::optional<std::vector<std::string>> words;
@@ -29,7 +31,7 @@ struct Command {
   const char* name;
   const char* summary;
   Action (*setup)(CLI::App& app);
-  bool hidden = false;  // not for people: --help does not show it
+  bool hidden = false;  // --help does not show it
 };
 
 Action setup_run(CLI::App& app);
@@ -45,7 +47,7 @@ Action setup_generate(CLI::App& app);
 
 std::vector<std::string> demo_names();
 
-// Thrown where the user ended the examination (Ctrl-C); becomes exit code 130.
+// Thrown if the user interrupts the examination (Ctrl-C); becomes exit code 130.
 struct Interrupted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

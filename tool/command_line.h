@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The command line as data, for what is made from it: the manual page and the shells' completions.
+// The command line as data, for the manual page and the shells' completions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,8 +8,7 @@
 
 namespace ddp_doctor {
 
-// What may stand where a value is expected: these words, or files, or folders; or, without any of
-// them, what no shell could know.
+// What can be completed where a value is expected: words, files or folders, or nothing.
 struct Values {
   std::vector<std::string> words;
   bool files = false;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "tool/shell_words.h"
+
 namespace ddp_doctor {
 namespace {
 
@@ -20,13 +22,6 @@ std::string escaped(const std::string& text, const std::string& special) {
     safe += letter;
   }
   return safe;
-}
-
-// In single quotes, for bash and zsh.
-std::string shell_quoted(const std::string& text) {
-  std::string safe;
-  for (const char letter : text) safe += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return "'" + safe + "'";
 }
 
 // Assignments to what _ddp_doctor offers.

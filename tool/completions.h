@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What completes a command line in a shell, as that shell reads it.
+// Completion scripts for shells.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ class TomlReader : public CLI::ConfigTOML {
       return items;
     } catch (const toml::parse_error& error) {
       throw Error(
-          fmt::format("the configuration file, line {}: {}; mend it, or name another with "
+          fmt::format("the configuration file, line {}: {}; fix it, or name another with "
                       "--config",
                       error.source().begin.line, error.description()));
     }
@@ -57,8 +57,9 @@ class TomlReader : public CLI::ConfigTOML {
       node.visit([&](const auto& value) { out << value; });
       return out.str();
     }
-    throw Error(fmt::format("the configuration file, line {}: {} is no text, number, true or false",
-                            node.source().begin.line, name));
+    throw Error(
+        fmt::format("the configuration file, line {}: {} is not a string, a number, true or false",
+                    node.source().begin.line, name));
   }
 };
 

@@ -9,7 +9,7 @@ namespace ddp_doctor {
 
 // For CLI::App::config_formatter. CLI11 knows the flags, toml++ the language: CLI11's own reader
 // takes neither comments at the end of a line nor lists that begin on a line of their own. Throws
-// Error where the file is no TOML, or holds what is no value of a flag.
+// Error if the file is not TOML, or contains something that is not the value of a flag.
 std::shared_ptr<CLI::Config> toml_reader();
 
 }  // namespace ddp_doctor

@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One may be due to a single lost packet. Their number does not grow where the way is known to be
-// broken, so how long it lasts tells more.
+// One may be due to a single lost packet. The number stops growing once the route is known to be
+// broken, so the duration tells more.
 constexpr int kRetransmissions = 2;
 
 std::set<unsigned long> sockets_of(pid_t pid) {

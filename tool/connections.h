@@ -9,8 +9,8 @@
 
 namespace ddp_doctor {
 
-// The address ("10.0.0.2:34567") of a peer that has not acknowledged what was sent to it and sent
-// again; nothing where there is none.
+// The address ("10.0.0.2:34567") of a peer that has not acknowledged data that was sent to it more
+// than once; nothing if there is none.
 std::optional<std::string> silent_peer(pid_t pid);
 
 }  // namespace ddp_doctor

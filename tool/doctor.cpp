@@ -2,41 +2,47 @@
 #include "tool/doctor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/version.h"
 #include "tool/command.h"
 #include "tool/config_file.h"
+#include "tool/log_output.h"
 #include "tool/misspelling.h"
+#include "tool/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"run", "Examine a program: does it synchronize, and if not, why", setup_run},
-    {"check", "The gate: like run, but quiet, strict, and for machines to read", setup_check},
-    {"bisect", "Find the commit, or the module, with which it began", setup_bisect},
-    {"compare", "Run programs, or one under several strategies, side by side", setup_compare},
-    {"report", "Show recorded runs again, or merge reports", setup_report},
-    {"explain", "Explain a rule, or an error text from standard input", setup_explain},
+    {"run", "Examine a program: do its replicas stay in sync, and if not, why", setup_run},
+    {"check", "Examine a program in CI: like run, but strict and brief", setup_check},
+    {"bisect", "Find the commit, or the module, that introduced a finding", setup_bisect},
+    {"compare", "Run programs, or one program under several strategies, and compare them",
+     setup_compare},
+    {"report", "Show the report of recorded runs again, or merge reports", setup_report},
+    {"explain", "Explain a rule, or an error message from standard input", setup_explain},
     {"rules", "List the rules", setup_rules},
-    {"env", "Show what is installed and what is possible here", setup_env},
+    {"env", "Show what is installed, and what ddp-doctor can examine here", setup_env},
     {"demo", "Run a built-in example of a bug", setup_demo},
-    {"generate", "Print the manual page, or a shell's completions", setup_generate, true},
+    {"generate", "Print the manual page, or the completions for a shell", setup_generate, true},
 };
 
 constexpr char kFooter[] =
     "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
-    "Every flag has a default in ddp-doctor.toml, in a section for each command ([check]), and in "
-    "the\nenvironment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
+    "Every flag can be set in ddp-doctor.toml, in a section for each command ([check]), or in the\n"
+    "environment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
 
 constexpr char kConfig[] = "ddp-doctor.toml";
-constexpr char kOwnWords[] = " What is your program's stands after --";
 
 bool takes_words(const std::string& command) {
   for (const char* taker : {"run", "check", "bisect", "compare", "explain"}) {
@@ -45,7 +51,7 @@ bool takes_words(const std::string& command) {
   return false;
 }
 
-// A program's own words are never parsed as flags of ours.
+// The program's own arguments are never parsed as flags of ddp-doctor.
 std::optional<std::vector<std::string>> split_words(std::vector<std::string>& args) {
   const auto command = std::find_if(args.begin(), args.end(), takes_words);
   const auto dashes = std::find(command, args.end(), "--");
@@ -68,16 +74,30 @@ void hoist_config(std::vector<std::string>& args) {
 // CLI11 says "A subcommand is required" of a misspelt one.
 std::string unknown_command(const std::vector<std::string>& args) {
   if (args.empty() || args.front().starts_with('-')) return {};
-  std::string known;
+  std::vector<std::string> known;
   for (const auto& command : kCommands) {
     if (args.front() == command.name) return {};
-    if (command.hidden) continue;
-    known += (known.empty() ? "" : ", ") + std::string(command.name);
+    if (!command.hidden) known.emplace_back(command.name);
   }
-  return fmt::format("{} is not a command; there are {}", args.front(), known);
+  if (const auto meant = did_you_mean(args.front(), known); !meant.empty())
+    return fmt::format("{} is not a command{}", args.front(), meant);
+  const auto extension = std::filesystem::path(args.front()).extension();
+  if (extension == ".py" || extension == ".pt")
+    return fmt::format("{} is not a command; to examine it: ddp-doctor run {}", args.front(),
+                       shell_line({args.front()}));
+  return fmt::format("{} is not a command; there are {}", args.front(), fmt::join(known, ", "));
 }
 
-// CLI11 names the flag whose value is wrong, whoever gave it.
+int verbosity_of(const CLI::App& app) {
+  int verbose = 0;
+  for (const auto* chosen : app.get_subcommands()) {
+    if (const auto* option = chosen->get_option_no_throw("--verbose"))
+      verbose = static_cast<int>(option->count());
+  }
+  return verbose;
+}
+
+// CLI11 names the flag whose value is wrong, but not that the value came from the environment.
 std::string named_by_environment(const CLI::App& command, const std::string& problem) {
   for (const auto* option : command.get_options()) {
     const char* value = std::getenv(option->get_envname().c_str());
@@ -100,7 +120,7 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
   };
   constexpr std::string_view kUnknownSetting = "INI was not able to parse ";
   if (is(CLI::ExitCodes::ConfigError) && problem.starts_with(kUnknownSetting)) {
-    problem = fmt::format("{}: no flag is called {}; mend the file, or name another with --config",
+    problem = fmt::format("{}: there is no flag {}; fix the file, or name another with --config",
                           app.get_config_ptr()->as<std::string>(),
                           problem.substr(kUnknownSetting.size()));
   }
@@ -108,12 +128,10 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
   for (const auto* chosen : app.get_subcommands()) {
     command += " " + chosen->get_name();
     problem += named_by_environment(*chosen, problem);
-    if (const auto found = misspelling(*chosen); found && of_words) {
-      problem = fmt::format("{} is not known to ddp-doctor; did you mean {}?{}", found->word,
-                            found->meant, takes_words(chosen->get_name()) ? kOwnWords : "");
-    }
+    if (chosen->get_allow_extras() || !of_words) continue;  // or usage_advice has answered it
+    if (const auto misspelt = misspelt_flag(*chosen)) problem = *misspelt;
   }
-  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for what it takes.\n", problem,
+  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for its arguments.\n", problem,
                              command);
   return exit_code::kCouldNotRun;
 }
@@ -122,16 +140,20 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
 
 int run_doctor(std::vector<std::string> args, Streams streams) {
   if (const auto problem = unknown_command(args); !problem.empty()) {
-    streams.err << fmt::format(
-        "ddp-doctor: error: {}\nRun `ddp-doctor --help` for what it takes.\n", problem);
+    streams.err << fmt::format("ddp-doctor: error: {}\nRun `ddp-doctor --help` for its commands.\n",
+                               problem);
     return exit_code::kCouldNotRun;
   }
-  Call call{streams, split_words(args)};
+  auto words = split_words(args);
+  const Call call{streams,
+                  args.empty() ? args : std::vector<std::string>(args.begin() + 1, args.end()),
+                  std::move(words)};
   const bool bisecting = args.size() > 1 && args.front() == "check" &&
                          std::find(args.begin(), args.end(), "--bisect") != args.end();
   hoist_config(args);
-  CLI::App app("Tells whether data-parallel training really synchronizes, and if not, why.",
-               "ddp-doctor");
+  CLI::App app(
+      "Tells whether distributed data-parallel training really synchronizes, and if not, why.",
+      "ddp-doctor");
   app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
   app.require_subcommand(1);
   app.footer(kFooter);
@@ -149,6 +171,9 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes a vector from its end
     app.parse(args);
+    const LogOutput log_output(streams.err, verbosity_of(app));
+    if (const auto* file = app.get_config_ptr(); file->count() > 0)
+      log::info("defaults of the flags: {}", file->as<std::string>());
     return action(call);
   } catch (const CLI::ParseError& error) {
     const int code = parse_failure(app, error, streams);

@@ -10,7 +10,7 @@
 
 namespace ddp_doctor {
 
-// `out` gets the result, `err` messages and progress; `in` is what was piped in or pasted.
+// `out` gets the result, `err` messages and progress; `in` is standard input.
 struct Streams {
   std::ostream& out;
   std::ostream& err;
@@ -25,7 +25,7 @@ inline constexpr int kInconclusive = 3;
 inline constexpr int kInterrupted = 130;
 inline constexpr int kCannotTell = 125;  // in the words of `git bisect run`
 
-// 1 would be bad and 2 too: whatever is not a verdict is none.
+// git reads any code from 1 to 127 but 125 as bad, so anything that is not a verdict becomes 125.
 constexpr int for_bisect(int code) {
   return code == kHealthy || code == kSick || code == kInterrupted ? code : kCannotTell;
 }

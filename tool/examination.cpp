@@ -34,7 +34,7 @@ std::vector<std::string> strategies_for(const ExaminedProgram& program) {
   return {std::begin(kProgramStrategies), std::end(kProgramStrategies)};
 }
 
-// As little examination as there can be: for step times.
+// With as little overhead as possible, for step times.
 ExaminedProgram unexamined(ExaminedProgram program) {
   constexpr std::int64_t kNever = 1'000'000'000;
   std::visit([](auto& options) { options.every = kNever; }, program);
@@ -53,7 +53,7 @@ class Runs {
 
   const fs::path& folder() const { return folder_.path(); }
 
-  // Throws Error where the run is none and it is the first; of others that is to be read.
+  // Throws Error if the first run could not start; for later ones the report says so.
   void add(const ExaminedProgram& program, int repeats = -1) {
     RunInfo run;
     run.index = count_++;
@@ -81,11 +81,11 @@ class Runs {
       if (!run.failure.empty()) failure = run.failure;
     }
     if (failure && run.index == 0) throw Error(*failure);
-    if (interrupt_.requested()) throw Interrupted("interrupted; every rank was ended");
+    if (interrupt_.requested()) throw Interrupted("interrupted; every rank was stopped");
   }
 
-  // In turn, so that what else happens on this machine meets them all; there and back, so that none
-  // is always the first.
+  // In turn, so that other load on this machine affects all of them; in alternating order, so that
+  // none is always first.
   void repeat(std::vector<std::pair<int, ExaminedProgram>> programs, int rounds) {
     for (int round = 0; round < rounds; ++round) {
       say(fmt::format("timing: round {} of {}", round + 1, rounds));
@@ -117,7 +117,7 @@ class Runs {
   int count_ = 0;
 };
 
-// Those whose step times say something.
+// Runs whose step times can be compared.
 std::vector<std::pair<int, ExaminedProgram>> worth_timing(
     const Report& report, const std::vector<ExaminedProgram>& programs) {
   std::vector<std::pair<int, ExaminedProgram>> worth;
@@ -156,12 +156,12 @@ Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions&
     for (const auto& strategy : strategies) {
       programs.push_back(under(program, strategy));
       if (auto* options = std::get_if<ProgramOptions>(&programs.back()))
-        options->pass_on = false;  // it said it all the first time
+        options->pass_on = false;  // its output was shown the first time
       runs.add(programs.back());
     }
   };
   const auto possible = strategies_for(program);
-  for (;;) {  // what is prescribed first, then what is left where that does not do
+  for (;;) {  // first the proposed strategies, then those proposed for what is left
     const auto strategies = prescribed(read_examination(runs.folder()), possible);
     if (strategies.empty()) break;
     try_each(strategies);

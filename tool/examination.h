@@ -21,17 +21,17 @@ using ExaminedProgram = std::variant<ScriptOptions, ProgramOptions>;
 
 struct ExaminationOptions {
   std::optional<std::filesystem::path> out;  // keeps the records there
-  // Rounds in which whatever came to its end is run once more, in turn, for its step times alone.
+  // Rounds in which every run that completed is repeated, in turn, for its step times only.
   int repeats = 0;
 };
 
-// Runs them one after another; the first is judged, the others stand beside it, or each is judged
-// (kCompare). Throws Error if the first cannot be run at all (with what the ranks said),
-// Interrupted on Ctrl-C. Progress goes to `streams.err` if it is a terminal.
+// Runs them one after another; the verdict is about the first, the others are shown for comparison,
+// or there is a verdict about each (kCompare). Throws Error if the first cannot be run at all (with
+// the ranks' output), Interrupted on Ctrl-C. Progress goes to `streams.err` if it is a terminal.
 Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
                const ExaminationOptions& options, Streams streams);
 
-// Runs it, then under every strategy that a finding prescribes, and where several findings have one
+// Runs it, then under every strategy that a finding proposes, and if several findings propose one
 // each, under all of these together.
 Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions& options,
                        Streams streams);

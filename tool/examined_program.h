@@ -6,8 +6,8 @@
 
 namespace ddp_doctor {
 
-// True if `file` is an executable (ELF) with the mark of one in it. A launcher such as mpirun has
-// none, and neither has a program that has its Examination in a shared library.
+// True if `file` is an executable (ELF) that contains kExaminedProgramMark. A launcher such as
+// mpirun does not, and neither does a program that has its Examination in a shared library.
 bool examines_itself(const std::filesystem::path& file);
 
 }  // namespace ddp_doctor

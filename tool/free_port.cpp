@@ -16,8 +16,8 @@ namespace {
 constexpr int kLowest = 10'240;
 constexpr int kHighest = 65'535;
 
-// The port that a listener got who asked for `port`; 0 if it is taken. Bound to every address, as
-// PyTorch's store binds it.
+// The port that a listener gets when it asks for `port`; 0 if it is taken. Bound to every address,
+// as PyTorch's store binds it.
 int listen_on(int port) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (listener < 0) return 0;
@@ -55,7 +55,7 @@ int free_port() {
   }
   if (const int port = listen_on(0); port != 0) return port;
   throw Error(
-      "no TCP port is free for the ranks to meet; close some connections, or give one with "
+      "no TCP port is free for the ranks' store; close some connections, or choose a port with "
       "--master-port");
 }
 

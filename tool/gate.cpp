@@ -13,8 +13,8 @@
 namespace ddp_doctor {
 namespace {
 
-// Findings that say no more than that replicas part go where the exact difference is known at every
-// step and within the bound. A cause that was found stays, however little it moved so far.
+// Removes findings that report only that replicas differ, if the exact difference is known at every
+// step and within the bound. A finding that names a cause stays, however small its effect so far.
 void tolerate_drift(Report& report, double bound) {
   auto& run = report.runs.front();
   double most = 0.0;
@@ -44,7 +44,7 @@ void judge_by_baseline(Report& report, const GateOptions& options) {
   auto& run = report.runs.front();
   for (auto& finding : Baseline::load(*options.baseline).differences(run))
     report.findings.push_back(std::move(finding));
-  select_findings(report, [](const Finding&) { return true; });  // in the order of severity again
+  select_findings(report, [](const Finding&) { return true; });  // sorts by severity again
   for (const Rule* rule : {&kNumericsChanged, &kGraphChanged})
     run.diagnosis.checked.emplace_back(rule->code);
 }
@@ -57,33 +57,37 @@ void update_baseline(const Report& report, const GateOptions& options,
     return;
   }
   Baseline::of(report.runs.front()).save(*options.baseline);
-  messages << fmt::format("ddp-doctor: {} is the baseline now; commit it\n",
+  messages << fmt::format("ddp-doctor: wrote the baseline {}; commit it\n",
                           options.baseline->string());
 }
 
 }  // namespace
 
 void add_gate_flags(CLI::App& app, GateOptions& options) {
-  app.add_option("--max-drift", options.max_drift,
-                 "Largest |W_i - W_j| that passes where no cause is found; 0: every bit must agree")
+  app.add_option(
+         "--max-drift", options.max_drift,
+         "Max |W_i - W_j| that passes if no cause is found; 0: weights must be bit-identical")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--suppress", options.suppressions,
-                 "A finding that is expected, and why: \"CODE:PARAMETERS:PLACE reason\", with "
-                 "patterns as in the shell; repeatable")
+  app.add_option(
+         "--suppress", options.suppressions,
+         "An expected finding, and the reason: \"CODE:PARAMETERS:PLACE reason\", with shell "
+         "patterns; repeatable")
       ->allow_extra_args(false)
       ->type_name("TEXT");
-  app.add_option("--baseline", options.baseline,
-                 "What was computed before, step by step: fails where bits or used parameters part")
+  app.add_option(
+         "--baseline", options.baseline,
+         "Baseline of an earlier run: fails at the first step whose values or used parameters "
+         "differ from it")
       ->type_name("FILE");
   app.add_flag("--update-baseline", options.update_baseline,
-               "Write --baseline anew from this run, if it is healthy");
+               "Overwrite the file of --baseline with this run, if it is healthy");
 }
 
 void check_gate(const GateOptions& options) {
   for (const auto& text : options.suppressions) Suppression{text};
   if (options.update_baseline && !options.baseline)
-    throw Error("--update-baseline writes the file of --baseline; name one");
+    throw Error("--update-baseline needs --baseline FILE");
   if (options.baseline && !options.update_baseline) Baseline::load(*options.baseline);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a gate expects of a program, beyond that nothing is found: how far weights may part, what is
-// known and accepted, and what it computed before.
+// What a gate expects of a program, beyond no findings: how far weights may differ, which findings
+// are accepted, and the values of an earlier run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@
 namespace ddp_doctor {
 
 struct GateOptions {
-  double max_drift = 0.0;  // 0: not one bit
+  double max_drift = 0.0;  // 0: bit-identical
   std::vector<std::string> suppressions;
   std::optional<std::filesystem::path> baseline;
   bool update_baseline = false;
@@ -22,11 +22,11 @@ struct GateOptions {
 
 void add_gate_flags(CLI::App& app, GateOptions& options);
 
-// What is wrong with the options themselves is said before anything runs. Throws Error.
+// Checks the options before anything runs. Throws Error.
 void check_gate(const GateOptions& options);
 
-// Takes from the report what is tolerated or suppressed, and adds what parts from the baseline, or
-// writes that anew where nothing else fails. `messages` gets what was written. Throws Error.
+// Removes tolerated and suppressed findings from the report, and adds differences from the
+// baseline, or writes a new baseline if nothing fails. `messages`: what was written. Throws Error.
 void apply_gate(Report& report, const GateOptions& options, const RenderOptions& rendering,
                 std::ostream& messages);
 

@@ -27,7 +27,7 @@ std::string git(const std::filesystem::path& folder, const std::vector<std::stri
   if (answer.status == 127) throw Error("git was not found on PATH; install it");
   if (answer.status != 0) {
     while (answer.err.ends_with('\n')) answer.err.pop_back();
-    throw Error(fmt::format("git {} failed{}{}; see whether it works by hand", fmt::join(args, " "),
+    throw Error(fmt::format("git {} failed{}{}; run it yourself to see why", fmt::join(args, " "),
                             answer.err.empty() ? "" : ": ", answer.err));
   }
   while (answer.out.ends_with('\n')) answer.out.pop_back();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A question to git about a repository, or an order.
+// Runs git in a repository.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace ddp_doctor {
 
-// What `git -C folder ARGS...` prints, without the last newline. In English, without hooks. Throws
-// Error with what it says if it fails.
+// The output of `git -C folder ARGS...`, without the last newline. In English, without hooks.
+// Throws Error with git's message if it fails.
 std::string git(const std::filesystem::path& folder, const std::vector<std::string>& args);
 // Whether it succeeds.
 bool git_agrees(const std::filesystem::path& folder, const std::vector<std::string>& args);

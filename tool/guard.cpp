@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "tool/process_table.h"
 
 namespace ddp_doctor {
@@ -25,7 +26,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kAsked = milliseconds(300);
-// A process in the kernel's hands (a dead network disk) cannot be ended; it is not waited for.
+// A process in uninterruptible sleep (an unreachable network disk) cannot be killed; it is not
+// waited for.
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr auto kBetweenLooks = milliseconds(5);
 
@@ -38,7 +40,7 @@ template <class Find>
 void end_whom(Find find) {
   const auto begun = Clock::now();
   std::set<pid_t> asked;
-  // A process may fork while it is looked for, so one look that finds nobody is not enough.
+  // A process may fork during the search, so one search that finds none is not enough.
   for (int empty_looks = 0; empty_looks < 2 && Clock::now() - begun < kPatience;) {
     const std::vector<pid_t> found = find();
     empty_looks = found.empty() ? empty_looks + 1 : 0;
@@ -53,14 +55,18 @@ void end_whom(Find find) {
     }
     if (!found.empty()) std::this_thread::sleep_for(kBetweenLooks);
   }
+  for (const pid_t pid : find()) {
+    log::warn("process {} did not end within {} s; end it by hand (kill -9 {})", pid,
+              kPatience.count(), pid);
+  }
 }
 
 [[noreturn]] void watch(int lifeline, const std::string& setting) {
-  setsid();  // neither Ctrl-C nor a closed terminal is for the watchman
-  // A name of its own, so that `pkill ddp-doctor` leaves it to its work.
+  setsid();  // neither Ctrl-C nor a closed terminal reaches the watchman
+  // A name of its own, so that `pkill ddp-doctor` does not kill it.
   prctl(PR_SET_NAME, "ddp-watchman");
   for (const int signal_number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) signal(signal_number, SIG_IGN);
-  // Whoever waits for the end of our output must not wait for the watchman.
+  // A reader of our output must not wait for the watchman.
   for (const int standard : {0, 1, 2}) close(standard);
   char nothing;
   ssize_t got;
@@ -95,14 +101,14 @@ LaunchGuard::LaunchGuard() {
   }
   if (lifeline_ < 0 || watchman_ < 0) {
     throw Error(fmt::format(
-        "no process can be started: {}; end some processes, or raise the limit (ulimit -u)",
+        "cannot start a process: {}; stop some processes, or raise the limit (ulimit -u)",
         std::strerror(errno)));
   }
 }
 
 LaunchGuard::~LaunchGuard() {
   end_all();
-  // A byte says that nothing is left to do.
+  // A byte tells the watchman that nothing is left to do.
   send(lifeline_, "x", 1, MSG_NOSIGNAL);
   close(lifeline_);
   int status;

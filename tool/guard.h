@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ends everything that descends from a launch, whatever ends ddp-doctor.
+// Ends every process that a launch started, directly or not, however ddp-doctor ends.
 //
-// Who descends from it is known in two ways. While ddp-doctor lives, it is the subreaper: what a
-// program leaves behind becomes its child, so the tree of processes below it is complete. When
-// ddp-doctor was killed, that tree is gone; then a watchman, a process forked for this purpose,
-// finds whom to end by a setting that every program of the launch gets in its environment. What
-// ddp-doctor started directly is ended by the kernel besides (PR_SET_PDEATHSIG), without delay.
+// These processes are known in two ways. While ddp-doctor runs, it is the subreaper: processes that
+// a program leaves behind become its children, so the process tree below it is complete. If
+// ddp-doctor is killed, that tree is gone; then a watchman, a process forked for this purpose,
+// finds the processes by an environment variable that every program of the launch gets. The kernel
+// also kills what ddp-doctor started directly (PR_SET_PDEATHSIG), without delay.
 #pragma once
 
 #include <sys/types.h>
@@ -22,16 +22,16 @@ class LaunchGuard {
   LaunchGuard(const LaunchGuard&) = delete;
   LaunchGuard& operator=(const LaunchGuard&) = delete;
 
-  // To be put into the environment of whatever is started: a name and a value.
+  // The environment variable for every program that is started.
   const std::string& name() const { return name_; }
   const std::string& value() const { return value_; }
 
-  // A process that is there for several launches, and is left alone.
+  // A process that serves several launches, and is not ended.
   void spare(pid_t pid) { spared_ = pid; }
 
-  // Ends what descends from the launch: asks by SIGTERM those who clean up behind others (Python's
-  // resource tracker unlinks semaphores), and a moment later ends by SIGKILL who is left. What
-  // were direct children become zombies, for the caller to reap.
+  // Ends every process of the launch: sends SIGTERM first, for those that clean up after others
+  // (Python's resource tracker unlinks semaphores), and SIGKILL a moment later. Direct children
+  // become zombies, for the caller to reap.
   void end_all();
   // `pid` with its process group, at once.
   static void end_one(pid_t pid);

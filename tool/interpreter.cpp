@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "tool/capture.h"
 #include "tool/paths.h"
 
@@ -49,12 +50,12 @@ Interpreter examined(std::string found_as, const fs::path& path) {
   std::getline(lines, interpreter.python);
   std::getline(lines, interpreter.torch);
   if (answer.late) {
-    interpreter.why_not = fmt::format("did not answer within {} s", kDeadline.count());
+    interpreter.why_not = fmt::format("did not respond within {} s", kDeadline.count());
   } else if (answer.status != 0) {
     const std::string words = last_line(answer.err);
-    interpreter.why_not = "does not work" + (words.empty() ? "" : ": " + words);
+    interpreter.why_not = "failed" + (words.empty() ? "" : ": " + words);
   } else if (interpreter.python.empty()) {
-    interpreter.why_not = "is not a Python";
+    interpreter.why_not = "is not a Python interpreter";
   } else if (interpreter.torch.empty()) {
     interpreter.why_not = fmt::format("Python {} has no torch", interpreter.python);
   }
@@ -85,7 +86,7 @@ fs::path find_executable(const std::string& name) {
 std::vector<Interpreter> interpreters(const std::string& given) {
   if (!given.empty()) {
     const fs::path path = find_executable(given);
-    if (path.empty()) return {missing("--python " + given, "is not there, or not executable")};
+    if (path.empty()) return {missing("--python " + given, "is missing or not executable")};
     return {examined("--python " + given, path)};
   }
   std::vector<Interpreter> found;
@@ -98,8 +99,8 @@ std::vector<Interpreter> interpreters(const std::string& given) {
   if (const char* venv = std::getenv("VIRTUAL_ENV"); venv != nullptr && *venv != '\0') {
     const fs::path path = fs::path(venv) / "bin/python";
     if (find_executable(path.string()).empty()) {
-      found.push_back(missing(fmt::format("$VIRTUAL_ENV ({})", path.string()),
-                              "is not there, or not executable"));
+      found.push_back(
+          missing(fmt::format("$VIRTUAL_ENV ({})", path.string()), "is missing or not executable"));
     } else {
       add("$VIRTUAL_ENV", path);
     }
@@ -110,7 +111,7 @@ std::vector<Interpreter> interpreters(const std::string& given) {
   if (const auto path = find_executable("python3"); !path.empty()) {
     add("python3 on PATH", path);
   } else {
-    found.push_back(missing("python3 on PATH", "there is none"));
+    found.push_back(missing("python3 on PATH", "not found"));
   }
   if (const fs::path path = "/usr/bin/python3"; !find_executable(path.string()).empty())
     add("the system's", path);
@@ -120,10 +121,16 @@ std::vector<Interpreter> interpreters(const std::string& given) {
 Interpreter choose_interpreter(const std::string& given) {
   const auto found = interpreters(given);
   for (const auto& interpreter : found) {
-    if (interpreter.why_not.empty()) return interpreter;
+    if (interpreter.why_not.empty()) {
+      log::info("Python: {} ({}), {}, torch {}", interpreter.path.string(), interpreter.found_as,
+                interpreter.python, interpreter.torch);
+      return interpreter;
+    }
+    log::info("Python: not {} ({}): {}", interpreter.path.string(), interpreter.found_as,
+              interpreter.why_not);
   }
   if (!given.empty()) {
-    throw Error(fmt::format("{}: {}; give a Python that has torch, or leave --python away",
+    throw Error(fmt::format("{}: {}; give a Python that has torch, or omit --python",
                             found.front().found_as, found.front().why_not));
   }
   std::string tried;

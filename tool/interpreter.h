@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which Python runs the user's program: the first that has torch, told without importing it.
+// Which Python runs the user's program: the first that has torch, found without importing torch.
 #pragma once
 
 #include <filesystem>
@@ -13,14 +13,13 @@ struct Interpreter {
   std::filesystem::path path;  // empty: there is none
   std::string python;          // its version
   std::string torch;           // torch's version; empty: it has none
-  std::string why_not;         // why it cannot be taken; empty: it can
+  std::string why_not;         // why it cannot be used; empty: it can
 };
 
-// All that come into question, in order of preference; `given` (--python) alone where it is not
-// empty.
+// All candidates, in order of preference; only `given` (--python) if it is not empty.
 std::vector<Interpreter> interpreters(const std::string& given);
 
-// The first that has torch. Throws Error that says why each of them was not taken.
+// The first that has torch. Throws Error with the reason for each candidate if none has.
 Interpreter choose_interpreter(const std::string& given);
 
 // An executable by its path, or by its name on PATH; empty if there is none.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// While it lives, SIGINT, SIGTERM and SIGHUP ask instead of ending the process.
+// While it exists, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the process.
 #pragma once
 
 #include <signal.h>

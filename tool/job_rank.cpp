@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/timeline/replica_watch.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
@@ -55,9 +56,8 @@ std::optional<int> number_of(const char* name) {
   return value;
 }
 
-// The folder where the launchers of one job meet. Whoever comes first makes it, and clears what a
-// job of the same name left that was killed; that nobody is in it is told by a lock that everybody
-// in it shares.
+// The folder that the ddp-doctor processes of one job share. The first one creates it, and removes
+// what a killed job of the same name left; a shared lock tells whether the folder is in use.
 class MeetingPlace {
  public:
   MeetingPlace(const JobRank& self, const std::optional<fs::path>& out) {
@@ -72,19 +72,19 @@ class MeetingPlace {
     lock_ = open(lock_file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct stat owner {};
     if (lock_ < 0 || fstat(lock_, &owner) != 0 || owner.st_uid != getuid()) {
-      throw Error(fmt::format("{}: cannot be opened ({}); set TMPDIR to a folder of yours",
+      throw Error(fmt::format("{}: cannot be opened ({}); set TMPDIR to a directory of yours",
                               lock_file_.string(), std::strerror(lock_ < 0 ? errno : EPERM)));
     }
     if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
       try {
-        if (!temporary_) RunFolder fresh(examination_);  // insists on an empty one
+        if (!temporary_) RunFolder fresh(examination_);  // requires an empty one
       } catch (const Error&) {
         fs::remove(lock_file_);
         throw;
       }
       if (temporary_) fs::remove_all(examination_);
     }
-    // From here on the lock is shared. Another one may still come first and clear an empty folder.
+    // From here on the lock is shared. Another process may still remove an empty folder first.
     while (flock(lock_, LOCK_SH) != 0 && errno == EINTR) {
     }
     make(examination_);
@@ -92,7 +92,7 @@ class MeetingPlace {
   }
   ~MeetingPlace() {
     if (lock_ < 0) return;
-    // Whoever leaves last, for whatever reason, leaves nothing behind.
+    // The last one to leave removes everything.
     if (flock(lock_, LOCK_EX | LOCK_NB) == 0) clear();
     close(lock_);
   }
@@ -106,10 +106,11 @@ class MeetingPlace {
     return fs::exists(run_folder() / "collected") || !fs::exists(run_folder());
   }
   void clear() const {
-    std::error_code ignored;
-    fs::remove(run_folder() / "collected", ignored);
-    if (temporary_) fs::remove_all(examination_, ignored);
-    fs::remove(lock_file_, ignored);
+    std::error_code failure;
+    fs::remove(run_folder() / "collected", failure);
+    if (temporary_) fs::remove_all(examination_, failure);
+    if (failure) log::warn("{} cannot be removed: {}", examination_.string(), failure.message());
+    fs::remove(lock_file_, failure);
   }
 
  private:
@@ -117,9 +118,10 @@ class MeetingPlace {
     struct stat made {};
     if ((mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) ||
         lstat(folder.c_str(), &made) != 0 || !S_ISDIR(made.st_mode) || made.st_uid != getuid()) {
-      throw Error(fmt::format(
-          "{}: cannot be made a folder of yours; give another with --out DIR, or set TMPDIR",
-          folder.string()));
+      throw Error(
+          fmt::format("{}: cannot be created as a directory of yours; give another with --out DIR, "
+                      "or set TMPDIR",
+                      folder.string()));
     }
   }
 
@@ -129,7 +131,7 @@ class MeetingPlace {
   int lock_ = -1;
 };
 
-// Waits until every rank of this machine has left its end, or nothing moves any more.
+// Waits until every rank of this machine has recorded its exit, or none makes progress.
 void wait_for_others(const JobRank& self, const fs::path& folder, const InterruptGuard& interrupt) {
   Movement movement(folder);
   auto moved_at = Clock::now();
@@ -138,7 +140,7 @@ void wait_for_others(const JobRank& self, const fs::path& folder, const Interrup
     if (movement.look()) moved_at = now;
     if (now - moved_at > (interrupt.requested() ? kWaitAfterSigterm : kWaitForOthers)) return;
     if (interrupt.requested() && interrupt.signal() != SIGTERM)
-      throw Interrupted("interrupted; this rank was ended");
+      throw Interrupted("interrupted; this rank was stopped");
     std::this_thread::sleep_for(kLookForPeersEvery);
   }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// As one rank's launcher in a job that torchrun (or another launcher) started: each rank's program
-// runs under a ddp-doctor of its own, and they meet in a folder.
+// ddp-doctor as the launcher of one rank, in a job that torchrun (or another launcher) started:
+// each rank's program runs under its own ddp-doctor process, and these share a folder.
 //
 //   torchrun --no-python --nproc-per-node=2 ddp-doctor run train.py
 //
-// The one whose local rank is 0 reports, once the others of this machine have ended; its exit code
-// is the verdict. The others say nothing, and end as their program did.
+// The process with local rank 0 prints the report, once the other ranks of this machine have ended;
+// its exit code is the verdict. The others print nothing, and exit as their program did.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@
 
 namespace ddp_doctor {
 
-// Who this process is in a job that somebody else started.
+// Which rank this process is, in a job that another launcher started.
 struct JobRank {
   int rank = 0;
   int world_size = 1;
@@ -31,8 +31,8 @@ struct JobRank {
 // From the environment; nothing if it does not say that this is a rank.
 std::optional<JobRank> own_rank();
 
-// Examines the own rank; `deliver` prints the report, where it is this process's to print, and
-// gives the exit code. `out` keeps the records there. Throws Error and Interrupted as run_program()
+// Examines this rank; `deliver` prints the report, if this process is to print it, and returns the
+// exit code. `out` keeps the records there. Throws Error and Interrupted as run_program()
 // does.
 int examine_own_rank(const ProgramOptions& options, const JobRank& self,
                      const std::optional<std::filesystem::path>& out, Streams streams,

@@ -2,6 +2,7 @@
 #include "tool/launch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "lib/log.h"
 #include "lib/record/writer.h"
 #include "tool/command.h"
 #include "tool/guard.h"
@@ -34,19 +36,19 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Output and its end wake us at once; more often than this there is nothing to see, and ranks need
-// the processor. Between the end of its output and its own a process is gone in no time.
+// Output wakes us at once; polling more often would only take processor time from the ranks. A
+// process that has closed its output exits soon.
 constexpr auto kTurn = milliseconds(25);
 constexpr auto kTurnOfTheEnding = milliseconds(5);
 constexpr auto kLookEvery = milliseconds(50);
-// Peers of a rank that fell notice it at their next collective; so long they may take to say so
-// themselves. A launcher looks after its ranks only now and then (torchrun of 1.13: every 5 s).
+// Peers of a failed rank notice it at their next collective; this is how long they get to report it
+// themselves. A launcher polls its ranks rarely (torchrun of 1.13: every 5 s).
 constexpr auto kGrace = seconds(5);
 constexpr auto kGraceOfLaunchers = seconds(15);
-// From the end of the program to the end of its process. Interpreters take seconds to clean up;
+// From the end of the program to the exit of its process. Interpreters take seconds to clean up;
 // torch 1.13 can hang there.
 constexpr auto kSlowEnd = seconds(10);
-// Nothing moves any more; and how often it is then asked whether anything can.
+// After this long without progress, and then this often, StallJudge is asked.
 constexpr auto kQuiet = milliseconds(500);
 constexpr auto kJudgeEvery = milliseconds(500);
 // A signal handler in C writes a stack.
@@ -69,7 +71,7 @@ struct Child {
   RankExit exit;
 };
 
-// A rank that somebody else started.
+// A rank that another process started.
 struct Stranger {
   Stranger(int rank, pid_t pid_, EndWatch& watch_) : pid(pid_), watch(watch_) { exit.rank = rank; }
 
@@ -98,7 +100,7 @@ class Run {
     moved_at_ = Clock::now();
   }
 
-  // Waits a moment for output, passes it on, and sees who has ended and who moved.
+  // Waits a moment for output, passes it on, and checks which processes ended or made progress.
   void turn() {
     listen();
     reap();
@@ -115,7 +117,7 @@ class Run {
     end_who_cannot_end();
     const bool someone_fell = anyone_fell() || (launch_.peer_fell && launch_.peer_fell());
     if (someone_fell && !fell_at_) fell_at_ = now;
-    // Whoever still moves goes on: without a synchronization to wait in, it may get to the end.
+    // Ranks that still make progress go on: they may finish without waiting for the failed one.
     const auto grace = launcher_ ? kGraceOfLaunchers : kGrace;
     if (fell_at_ && now - std::max(*fell_at_, moved_at_) > grace) end_all(RankExit::Kind::kStopped);
     if (hopeless(now)) {
@@ -124,18 +126,18 @@ class Run {
     }
   }
 
-  // Something is to be waited for.
+  // True while some process is to be waited for.
   bool going() const {
     const bool child =
         std::any_of(children_.begin(), children_.end(), [](const auto& c) { return c->pid != 0; });
-    // A launcher may leave its ranks to themselves; one that failed has no claim on them.
+    // A launcher may exit before its ranks; after one that failed, its ranks are not waited for.
     const bool stranger = !children_.empty() && !fell(children_.front()->exit) &&
                           std::any_of(strangers_.begin(), strangers_.end(),
                                       [](const auto& s) { return !s.second->over; });
     return child || stranger;
   }
 
-  // Ends whatever runs, and notes `kind` as its end.
+  // Stops everything that runs, and records `kind` as how it ended.
   void end_all(RankExit::Kind kind) {
     std::set<RankExit*> running;
     for (auto& child : children_) {
@@ -158,7 +160,8 @@ class Run {
       if (!stranger->over && !stranger->watch.running()) note_end(*stranger);
     }
     for (auto* exit : running) exit->kind = kind;
-    // Nobody is left who could write.
+    if (!running.empty()) log::info("ended {} process(es): {}", running.size(), name_of(kind));
+    // No process is left that could write.
     for (auto& child : children_) {
       while (child->relay.take()) {
       }
@@ -168,7 +171,7 @@ class Run {
   }
 
   Launched result() {
-    // What a launcher that fell leaves behind did not wait for anybody: its end says nothing.
+    // How the ranks of a failed launcher end tells nothing about them.
     end_all(launcher_ && fell(children_.front()->exit) ? RankExit::Kind::kUnknown
                                                        : RankExit::Kind::kStopped);
     Launched launched;
@@ -237,16 +240,19 @@ class Run {
     const auto kind_before = child.exit.kind;
     const auto code_before = child.exit.code;
     note_status(child.exit, status);
-    // It had been decided how this counts.
+    // It was stopped by us, for a reason that is known.
     if (kind_before != RankExit::Kind::kUnknown) {
       child.exit.kind = kind_before;
       child.exit.code = code_before;
     }
     if (child.program.rank) note_progress(child.exit, launch_.folder);
-    // What it wrote is in the pipe; what it left behind may go on writing, and is not waited for.
+    // Its output is in the pipe; processes that it left behind may go on writing.
     for (int pieces = 0; pieces < 64 && child.relay.take(); ++pieces) {
     }
     child.exit.last_words = last_words(child.relay);
+    log::debug("{} ended: {} {}",
+               child.program.rank ? fmt::format("rank {}", *child.program.rank) : "the command",
+               name_of(child.exit.kind), child.exit.code);
   }
 
   void note_end(Stranger& stranger) {
@@ -266,8 +272,9 @@ class Run {
       notes_read_at_ = now;
       for (const auto& note : process_notes(launch_.folder)) {
         EndWatch& watch = watches_.try_emplace(note.pid, note.pid).first->second;
-        if (note.rank && known_.insert(note.pid).second)
-          strangers_[*note.rank] = std::make_unique<Stranger>(*note.rank, note.pid, watch);
+        if (!note.rank || !known_.insert(note.pid).second) continue;
+        log::debug("process {} made itself known as rank {}", note.pid, *note.rank);
+        strangers_[*note.rank] = std::make_unique<Stranger>(*note.rank, note.pid, watch);
       }
     }
     for (auto& [pid, watch] : watches_) watch.running();
@@ -312,15 +319,14 @@ class Run {
                        [](const auto& s) { return fell(s.second->exit); });
   }
 
-  // Ends ranks that are through with their program and hang in the interpreter's exit.
+  // Kills ranks that have finished their program and hang while the interpreter exits.
   void end_who_cannot_end() {
     const auto end = [&](pid_t pid, RankExit& exit) {
       if (pid == 0 || exit.kind != RankExit::Kind::kUnknown || exit.rank < 0) return;
       if (movement_.finished_for(exit.rank) < kSlowEnd) return;
       notes_.push_back(
-          fmt::format("rank {} had finished, but its process did not end within {} s, so it was "
-                      "ended; torch 1.13 is "
-                      "known to hang in the interpreter's exit",
+          fmt::format("rank {} had finished, but its process did not exit within {} s, so it was "
+                      "killed; torch 1.13 is known to hang when the interpreter exits",
                       exit.rank, kSlowEnd.count()));
       exit.kind = RankExit::Kind::kExited;
       exit.code = recorded_end(launch_.folder, exit.rank) == "error" ? 1 : 0;
@@ -362,6 +368,9 @@ void Run::start(Child& child) {
     child.pid = start_process(command, environment, child.relay.writer());
   }
   child.relay.release_writer();
+  log::debug("process {} is {}: {}", child.pid,
+             child.program.rank ? fmt::format("rank {}", *child.program.rank) : "the command",
+             fmt::join(command, " "));
 }
 
 }  // namespace
@@ -378,16 +387,18 @@ Environment own_environment() {
 
 Launched launch(const Launch& launch) {
   InterruptGuard interrupt;
-  // Whoever started us may ignore it, and then no child's end could be told.
+  // The parent may have set it to be ignored, and then no exit status could be read.
   signal(SIGCHLD, SIG_DFL);
   Run run(launch);
+  log::info("starting {} process(es); records in {}", launch.programs.size(),
+            launch.folder.string());
   run.start();
   while (run.going()) {
     run.turn();
     if (!interrupt.requested()) continue;
     run.end_all(RankExit::Kind::kStopped);
     if (launch.returns_on_sigterm && interrupt.signal() == SIGTERM) break;
-    throw Interrupted("interrupted; every rank was ended");
+    throw Interrupted("interrupted; every rank was stopped");
   }
   return run.result();
 }

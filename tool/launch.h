@@ -2,7 +2,7 @@
 // Starts the programs of one run and watches them to their end: one per rank, or one command that
 // starts the ranks itself.
 //
-// Nothing is left behind whatever ends the examination: a normal end, a crash of one rank, a stall,
+// No process is left, however the examination ends: normally, by a crash of one rank, a stall,
 // Ctrl-C, or SIGKILL of ddp-doctor (guard.h).
 #pragma once
 
@@ -30,7 +30,7 @@ struct Program {
   std::vector<std::string> command;  // command[0] is the path of the executable
   Environment environment;           // all of it
   std::optional<int> rank;           // nothing: it starts the ranks itself, at any depth
-  std::string prefix;                // stands before each line that is passed on
+  std::string prefix;                // of each line that is passed on
 };
 
 struct Launch {
@@ -43,7 +43,7 @@ struct Launch {
   std::ostream* pass_on = nullptr;                     // gets what the programs write, live
   std::function<void(std::int64_t step)> on_progress;  // may be empty
   std::function<void()> meanwhile;                     // called again and again; may be empty
-  // Whether a rank that somebody else started fell; may be empty.
+  // Whether a rank that another ddp-doctor started failed; may be empty.
   std::function<bool()> peer_fell;
   // SIGTERM ends the programs, and what they did is returned.
   bool returns_on_sigterm = false;
@@ -52,7 +52,7 @@ struct Launch {
 struct Launched {
   std::vector<RankExit> exits;      // by rank, of the ranks that are known
   std::optional<RankExit> command;  // the end of a program that started the ranks
-  std::vector<std::string> notes;   // what was out of the ordinary, for the report
+  std::vector<std::string> notes;   // anything unusual, for the report
 };
 
 // Blocks until every program has ended. Throws Interrupted, all of them ended, if SIGINT, SIGHUP or

@@ -10,7 +10,7 @@
 namespace ddp_doctor {
 namespace {
 
-// A hyphen of a name is to be searched for and copied: \- and no typographer's.
+// A hyphen in a name must be searchable and copyable: \-, not a typographic hyphen.
 std::string hyphenated(const std::string& text) {
   std::string safe;
   for (const char letter : text) {
@@ -85,9 +85,8 @@ std::string man_page(const CommandLine& line) {
   text += ".SH COMMANDS\n";
   for (const auto& command : line.commands) text += section(command);
   text += ".SH EXIT STATUS AND DEFAULTS\n" + prose(line.footer);
-  text +=
-      ".SH SEE ALSO\n" +
-      prose("ddp-doctor rules lists what can be found, ddp-doctor explain CODE tells about it.");
+  text += ".SH SEE ALSO\n" +
+          prose("ddp-doctor rules lists the rules, ddp-doctor explain CODE explains one.");
   return text;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The manual page, in roff: what --help of every command says.
+// The manual page, in roff: the --help of every command.
 #pragma once
 
 #include <string>

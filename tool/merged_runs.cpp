@@ -15,12 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kNotOneJob[] =
-    "; give the folders that one job left on its machines, or show them one by one";
+constexpr char kNotOneJob[] = "; give the run directories of one job, or show them one by one";
 
 void add(RunInfo& merged, const RunInfo& other, const fs::path& folder) {
   if (other.world_size != merged.world_size) {
-    throw Error(fmt::format("{}: a run of {} ranks, the others have {}{}", folder.string(),
+    throw Error(fmt::format("{}: a run of {} ranks, but the others have {}{}", folder.string(),
                             other.world_size, merged.world_size, kNotOneJob));
   }
   merged.exits.insert(merged.exits.end(), other.exits.begin(), other.exits.end());
@@ -39,7 +38,7 @@ void link_ranks(const fs::path& from, const fs::path& into) {
     if (!name.starts_with("rank-")) continue;
     const fs::path link = into / name;
     if (fs::exists(fs::symlink_status(link))) {
-      throw Error(fmt::format("{} and {} hold the same rank{}",
+      throw Error(fmt::format("{} and {} contain the same rank{}",
                               fs::read_symlink(link).parent_path().string(), from.string(),
                               kNotOneJob));
     }

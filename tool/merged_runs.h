@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one job left on several machines, as one examination.
+// The run folders of one job from several machines, as one examination.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ class MergedRuns {
   // where they cannot be of one job. They must outlive this.
   explicit MergedRuns(const std::vector<std::filesystem::path>& folders);
 
-  // A folder that reads like one that a single machine wrote; gone with this.
+  // A folder like one that a single machine wrote; removed with this object.
   const std::filesystem::path& path() const { return merged_.path(); }
 
  private:

@@ -26,7 +26,7 @@ bool about_unused(const Finding& finding) {
          std::any_of(finding.consequences.begin(), finding.consequences.end(), about_unused);
 }
 
-// Whether it does harm or not: with find_unused_parameters=True it is advice.
+// Harmful or not: with find_unused_parameters=True it is advice.
 bool has_unused(const RunReport& run) {
   const auto& findings = run.diagnosis.findings;
   return !unused_modules(run).empty() ||
@@ -63,8 +63,8 @@ class Narrowing {
       seen.insert(seen.end(), group.names.begin(), group.names.end());
     }
     if (!result_.unused) return std::move(result_);
-    // Who froze the whole model would train nothing.
-    if (!seen.empty() && std::find(seen.begin(), seen.end(), "") == seen.end() && cures(seen)) {
+    // Freezing the whole model would train nothing.
+    if (!seen.empty() && std::find(seen.begin(), seen.end(), "") == seen.end() && fixes(seen)) {
       result_.smallest = without_needless(seen);
     } else {
       result_.smallest = from_the_top("");
@@ -73,7 +73,7 @@ class Narrowing {
   }
 
  private:
-  bool cures(const std::vector<std::string>& frozen) {
+  bool fixes(const std::vector<std::string>& frozen) {
     if (result_.trials.size() == kMaxTrials) return false;
     const RunReport run = run_(frozen);
     const bool clean = run.completed && !has_unused(run);
@@ -85,7 +85,7 @@ class Narrowing {
     for (std::size_t i = 0; names.size() > 1 && i < names.size();) {
       auto fewer = names;
       fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-      if (cures(fewer)) {
+      if (fixes(fewer)) {
         names = fewer;
       } else {
         ++i;
@@ -94,12 +94,12 @@ class Narrowing {
     return names;
   }
 
-  // One part that will do, and within it a smaller one.
+  // One module that is enough, or a smaller one inside it.
   std::optional<std::vector<std::string>> from_the_top(const std::string& module) {
     const auto parts = parts_of(as_is_, module);
     if (parts.size() < 2 && module.empty()) return {};
     for (const auto& part : parts) {
-      if (!cures({part})) continue;
+      if (!fixes({part})) continue;
       const auto smaller = from_the_top(part);
       return smaller ? smaller : std::vector{part};
     }
@@ -117,21 +117,21 @@ ModelBisected bisect_model(const RunFrozen& run) { return Narrowing(run).result(
 
 void render_text(const ModelBisected& bisected, std::ostream& out) {
   out << fmt::format("{}: {}\n", bisected.program, bisected.outcome);
-  if (!bisected.observed.empty()) out << "\nUnused, as it was seen\n";
+  if (!bisected.observed.empty()) out << "\nUnused\n";
   for (const auto& line : bisected.observed) out << "  " << line << '\n';
   if (!bisected.trials.empty()) out << "\nFrozen before the model was wrapped\n";
   for (const auto& trial : bisected.trials)
     out << fmt::format("  {}: {}\n", list_of_names(trial.frozen),
-                       trial.clean ? "runs through, nothing is unused" : trial.outcome);
+                       trial.clean ? "completes, nothing is unused" : trial.outcome);
   out << '\n';
   if (!bisected.unused) {
     out << "Verdict: no parameter is unused\n";
   } else if (!bisected.smallest) {
-    out << "Verdict: inconclusive: no part of the model that was tried explains it alone\n";
+    out << "Verdict: inconclusive: none of the modules that were tried explains it alone\n";
   } else {
-    out << fmt::format(
-        "Verdict: {} {} it: the smallest set without which the program runs through\n",
-        list_of_names(*bisected.smallest), bisected.smallest->size() == 1 ? "explains" : "explain");
+    out << fmt::format("Verdict: {} {} it: with this smallest set frozen, the program completes\n",
+                       list_of_names(*bisected.smallest),
+                       bisected.smallest->size() == 1 ? "explains" : "explain");
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which modules explain "parameters that were not used"? What a run shows of it, and the smallest
-// set that has to be frozen for the program to run through.
+// Which modules explain "parameters that were not used"? Those that a run shows to be unused, and
+// the smallest set that has to be frozen for the program to complete.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace ddp_doctor {
 
 struct ModelTrial {
   std::vector<std::string> frozen;
-  bool clean = false;  // nothing is unused any more, and the program runs through
+  bool clean = false;  // nothing is unused, and the program completes
   std::string outcome;
 };
 
@@ -30,8 +30,8 @@ struct ModelBisected {
 // Runs the program with these modules frozen; as it is, with none.
 using RunFrozen = std::function<RunReport(const std::vector<std::string>& frozen)>;
 
-// First the modules in which something was seen to be unused, all together, then without one after
-// the other; where nothing was seen (or that is not all) module by module from the top down.
+// First freezes all modules in which something was seen to be unused, then removes one after the
+// other; if nothing was seen (or that is not enough), module by module from the top down.
 ModelBisected bisect_model(const RunFrozen& run);
 
 void render_text(const ModelBisected& bisected, std::ostream& out);

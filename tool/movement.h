@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the ranks' progress maps show: the furthest step, whether anything moved, who has finished.
+// What the ranks' progress maps show: the latest step, whether any rank made progress, which ranks
+// have finished.
 #pragma once
 
 #include <chrono>
@@ -15,11 +16,11 @@ class Movement {
  public:
   explicit Movement(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  // True if a rank moved since the last look.
+  // True if a rank made progress since the last look.
   bool look();
   bool any() const { return !ranks_.empty(); }  // some rank has a progress map
   std::int64_t step() const { return step_; }
-  // Since when that rank has been through, by its own account; zero if it is not.
+  // How long ago that rank finished, by its own account; zero if it has not.
   std::chrono::nanoseconds finished_for(int rank) const;
 
  private:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "tool/interpreter.h"
 #include "tool/start_process.h"
 
@@ -35,13 +36,17 @@ std::vector<std::string> command_for(pid_t pid) {
 
 pid_t start(pid_t process, const fs::path& file) {
   const auto command = command_for(process);
-  if (command.empty()) return 0;
+  if (command.empty()) {
+    log::info("no native stack of process {}: neither eu-stack nor gdb is on PATH", process);
+    return 0;
+  }
   const int output = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (output < 0) return 0;
   pid_t started = 0;
   try {
     started = start_process(command, own_environment(), output);
-  } catch (const Error&) {  // then there is no stack
+  } catch (const Error& error) {
+    log::info("no native stack of process {}: {}", process, error.what());
   }
   close(output);
   return started;
@@ -61,6 +66,7 @@ void write_native_stacks(const std::map<fs::path, pid_t>& processes) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   for (const pid_t pid : running) {
+    log::info("a native stack is incomplete: the debugger took more than {} s", kPatience.count());
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where processes are in native code, as eu-stack (elfutils) or gdb tell, where one of them is
-// installed and allowed to look.
+// Native stacks of processes, from eu-stack (elfutils) or gdb, if one of them is installed and may
+// attach.
 #pragma once
 
 #include <sys/types.h>
@@ -10,8 +10,8 @@
 
 namespace ddp_doctor {
 
-// Writes each one's main thread to the file that goes with it. Takes seconds at most, and leaves
-// away what cannot be had by then.
+// Writes the stack of each process's main thread to its file. Takes a few seconds at most, and
+// omits the stacks that are not available by then.
 void write_native_stacks(const std::map<std::filesystem::path, pid_t>& processes);
 
 }  // namespace ddp_doctor

@@ -12,7 +12,9 @@
 
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/report/verdict.h"
+#include "tool/misspelling.h"
 #include "tool/source_root.h"
 
 namespace ddp_doctor {
@@ -40,7 +42,7 @@ ReportFile parse_report_file(const std::string& text) {
   return {find_format(file.extension().string()), file};
 }
 
-// Before anything runs, and before a file that was named by mistake is opened for writing.
+// Checked before anything runs, and before a file named by mistake is opened for writing.
 std::string known_suffix(const std::string& text) {
   if (parse_report_file(text).format != nullptr) return {};
   std::string suffixes;
@@ -48,7 +50,7 @@ std::string known_suffix(const std::string& text) {
     if (!format.suffix.empty())
       suffixes += fmt::format("{}{}", suffixes.empty() ? "" : ", ", format.suffix);
   }
-  return fmt::format("{}: the suffix tells the format; use {}, or name it: gitlab={}", text,
+  return fmt::format("{}: the suffix selects the format; use {}, or name it: gitlab={}", text,
                      suffixes, text);
 }
 
@@ -58,7 +60,7 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-// The mildest severity that fails; nothing for "never".
+// The lowest severity that fails; nothing for "never".
 std::optional<Severity> severity_of(const std::string& name) {
   for (const Severity severity : {Severity::kAdvice, Severity::kWarning, Severity::kError}) {
     if (name == name_of(severity)) return severity;
@@ -75,9 +77,10 @@ bool want_color(const std::string& choice, const Streams& streams,
 }
 
 std::string known_rule(const std::string& code) {
-  return find_rule(code) != nullptr
-             ? std::string()
-             : fmt::format("{} is not a rule; `ddp-doctor rules` lists them", code);
+  if (find_rule(code) != nullptr) return {};
+  const auto meant = did_you_mean_rule(code);
+  return fmt::format("{} is not a rule{}", code,
+                     meant.empty() ? "; `ddp-doctor rules` lists them" : meant);
 }
 
 }  // namespace
@@ -102,8 +105,7 @@ void keep_selected(Report& report, const OutputOptions& options) {
 
 namespace {
 
-// At once, so that nobody collects half of it; but what is no plain file (a pipe, a device) is only
-// written to.
+// Atomically, so that nobody reads half of it; but a pipe or a device is only written to.
 void write_file(const std::filesystem::path& file, const std::string& text) {
   std::error_code failure;
   const bool plain = !std::filesystem::exists(file, failure) ||
@@ -115,11 +117,12 @@ void write_file(const std::filesystem::path& file, const std::string& text) {
   if (out && plain) std::filesystem::rename(draft, file, failure);
   if (out && !failure) return;
   if (plain) std::filesystem::remove(draft, failure);
-  throw Error(fmt::format(
-      "--report {}: cannot be written; check the folder and the space on its disk", file.string()));
+  throw Error(
+      fmt::format("--report {}: cannot be written; check the directory and its free disk space",
+                  file.string()));
 }
 
-// GitHub shows what a step leaves there on the page of the run; 1 MiB at most, or nothing.
+// GitHub shows this file on the page of the workflow run, unless it exceeds 1 MiB.
 void write_step_summary(const Report& report, RenderOptions options) {
   constexpr std::size_t kMax = 1024 * 1024;
   const char* file = std::getenv("GITHUB_STEP_SUMMARY");
@@ -127,7 +130,26 @@ void write_step_summary(const Report& report, RenderOptions options) {
   options.brief = true;
   std::ostringstream text;
   render_markdown(report, options, text);
-  std::ofstream(file, std::ios::app) << text.str().substr(0, kMax / 2);
+  std::ofstream out(file, std::ios::app);
+  out << text.str().substr(0, kMax / 2);
+  out.close();
+  if (!out)
+    log::warn("the summary of the step cannot be written to {} (GITHUB_STEP_SUMMARY)", file);
+}
+
+}  // namespace
+
+namespace {
+
+// And what to do; empty where files can be created in `folder`.
+std::string why_not_writable(const std::filesystem::path& folder) {
+  std::error_code failure;
+  const auto status = std::filesystem::status(folder, failure);
+  if (status.type() == std::filesystem::file_type::not_found)
+    return fmt::format("the directory {} does not exist: create it", folder.string());
+  if (std::filesystem::is_directory(status) && access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return fmt::format("{} is not a writable directory: name another, or change its permissions",
+                     folder.string());
 }
 
 }  // namespace
@@ -136,13 +158,13 @@ void prepare_reports(const OutputOptions& options) {
   for (const auto& entry : options.reports) {
     const auto file = parse_report_file(entry).file;
     const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(folder, ignored) || access(folder.c_str(), W_OK) != 0)
-      throw Error(
-          fmt::format("--report {}: cannot be written: {} is no folder that can; make it first",
-                      file.string(), folder.string()));
-    if (std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored)))
-      std::filesystem::remove(file, ignored);
+    if (const auto problem = why_not_writable(folder); !problem.empty())
+      throw Error(fmt::format("--report {}: cannot be written: {}", file.string(), problem));
+    std::error_code failure;
+    if (std::filesystem::is_regular_file(std::filesystem::symlink_status(file, failure)) &&
+        !std::filesystem::remove(file, failure) && failure)
+      throw Error(fmt::format("--report {}: the previous report cannot be removed ({}); remove it",
+                              file.string(), failure.message()));
   }
 }
 
@@ -160,7 +182,8 @@ int exit_code_of(const Report& report, const OutputOptions& options) {
         inconclusive ||
         (&run == &report.runs.front() ? report.health() : run.health()) == Health::kInconclusive;
   }
-  return inconclusive ? exit_code::kInconclusive : exit_code::kHealthy;
+  return inconclusive && options.inconclusive == "fail" ? exit_code::kInconclusive
+                                                        : exit_code::kHealthy;
 }
 
 RenderOptions rendering_of(const OutputOptions& options, const Streams& streams) {
@@ -169,21 +192,21 @@ RenderOptions rendering_of(const OutputOptions& options, const Streams& streams)
           .brief = options.brief,
           .fail_on = severity_of(options.fail_on),
           .root = source.root,
-          .folder = source.folder};
+          .folder = source.folder,
+          .verbose = options.verbose > 0};
 }
 
 void add_output_flags(CLI::App& app, OutputOptions& options) {
-  app.add_option("--format", options.format, "What stdout gets")
+  app.add_option("--format", options.format, "Format of the report on stdout")
       ->check(CLI::IsMember(format_names()))
       ->capture_default_str();
-  app.add_option(
-         "--report", options.reports,
-         "Write the report to FILE too (.json, .xml for JUnit, .sarif, .html, .md, .prom, .txt, or "
-         "FORMAT=FILE); repeatable")
+  app.add_option("--report", options.reports,
+                 "Also write the report to FILE (.json, .xml for JUnit, .sarif, .html, .md, .prom, "
+                 ".txt, or FORMAT=FILE); repeatable")
       ->check(known_suffix)
       ->allow_extra_args(false)
       ->type_name("FILE");
-  app.add_option("--fail-on", options.fail_on, "Mildest severity that gives exit code 1")
+  app.add_option("--fail-on", options.fail_on, "Lowest severity that gives exit code 1")
       ->check(CLI::IsMember({"error", "warning", "advice", "never"}))
       ->capture_default_str();
   app.add_option("--select", options.select, "Report these rules only")
@@ -191,26 +214,42 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("CODE");
-  app.add_option("--ignore", options.ignore, "Leave these rules out")
+  app.add_option("--ignore", options.ignore, "Do not report these rules")
       ->check(known_rule)
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("CODE");
-  app.add_option("--color", options.color)
+  app.add_option("--color", options.color, "Color the text report")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
-  app.add_flag("-q,--quiet", options.quiet, "Print the verdict only");
+  app.add_flag("-v,--verbose", options.verbose,
+               "Print every detail of the report, and log to stderr what ddp-doctor does; -vv logs "
+               "what it tries, for a bug report. check and bisect then pass on what the program "
+               "writes");
+  app.add_flag("-q,--quiet", options.quiet, "Print the verdict only")->excludes("--verbose");
+}
+
+void add_inconclusive_flag(CLI::App& app, OutputOptions& options) {
+  app.add_option("--inconclusive", options.inconclusive,
+                 "Whether an inconclusive run, such as one without a complete step, fails (exit "
+                 "code 3) or passes (0, and the verdict says so)")
+      ->check(CLI::IsMember({"fail", "pass"}))
+      ->capture_default_str();
 }
 
 int deliver(Report report, const OutputOptions& options, Streams streams) {
   keep_selected(report, options);
   const auto rendering = rendering_of(options, streams);
   std::string text = render(report, *find_format(options.format), rendering);
+  const bool verdict_last = options.format == "text" || options.format == "github";
+  if (verdict_last && text.ends_with('\n') && report.health() == Health::kInconclusive &&
+      exit_code_of(report, options) == exit_code::kHealthy)
+    text.insert(text.size() - 1, " (passes: --inconclusive pass)");
   if (options.quiet && options.format == "text")
     text.erase(0, text.rfind('\n', text.size() - 2) + 1);
   streams.out << text << std::flush;
   if (!streams.out)
-    throw Error("the report could not be written to standard output; is its disk full?");
+    throw Error("the report could not be written to standard output; check its free disk space");
   auto whole = rendering;
   whole.color = whole.brief = false;
   for (const auto& entry : options.reports) {

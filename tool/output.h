@@ -19,29 +19,33 @@ struct OutputOptions {
   std::vector<std::string>
       reports;  // further files, type by suffix: "r.json", "gitlab=quality.json"
   std::string fail_on = "warning";
+  std::string inconclusive = "fail";  // or "pass": exit code 0 instead of 3
   std::string color = "auto";
   std::vector<std::string> select;
   std::vector<std::string> ignore;
   bool quiet = false;
-  bool brief = false;  // on stdout as text: what fails and the verdict
+  int verbose = 0;     // how often -v was given
+  bool brief = false;  // stdout as text: only findings that fail, and the verdict
 };
 
 void add_output_flags(CLI::App& app, OutputOptions& options);
+// Of a gate: whether an inconclusive run passes.
+void add_inconclusive_flag(CLI::App& app, OutputOptions& options);
 
-// Before anything runs: throws Error if a file of --report could not be written, and removes those
-// of an earlier call, so that nobody takes them for this one's if this one fails.
+// Before anything runs: throws Error if a file of --report could not be written, and removes files
+// of an earlier call, so that they are not mistaken for this call's if it fails.
 void prepare_reports(const OutputOptions& options);
 
 // How it is rendered for stdout.
 RenderOptions rendering_of(const OutputOptions& options, const Streams& streams);
 
-// In a bisection, a rule that --select names decides whatever its severity, unless --fail-on is
+// In a bisection, a rule that --select names fails whatever its severity, unless --fail-on is
 // given.
 void let_selected_decide(const CLI::App& app, OutputOptions& options);
 
-// Leaves the findings that --select and --ignore leave.
+// Removes the findings that --select and --ignore exclude.
 void keep_selected(Report& report, const OutputOptions& options);
-// Of a report whose findings were selected.
+// For a report whose findings were selected.
 int exit_code_of(const Report& report, const OutputOptions& options);
 
 // Prints and writes `report` as asked; returns the exit code.

@@ -14,8 +14,8 @@ namespace {
 Error without_worker(const fs::path& missing) {
   return Error(
       fmt::format("{} is missing: TorchScript programs and demos need ddp-doctor's worker, which "
-                  "links LibTorch, and this installation has none (programs in Python do without "
-                  "it). On Debian: `apt install ddp-doctor-worker`; elsewhere take the container "
+                  "links LibTorch, and this installation has none (programs in Python do not need "
+                  "it). On Debian: `apt install ddp-doctor-worker`; elsewhere use the container "
                   "image, or build ddp-doctor with -DDDP_DOCTOR_WITH_TORCH=ON: docs/install.md",
                   missing.string()));
 }
@@ -39,8 +39,7 @@ fs::path python_probe() {
   if (!fs::exists(folder / "sitecustomize.py")) {
     throw Error(
         fmt::format("{} is missing: this installation of ddp-doctor is incomplete, so it cannot "
-                    "examine programs in "
-                    "Python; install it again",
+                    "examine programs in Python; install it again",
                     (folder / "sitecustomize.py").string()));
   }
   return fs::absolute(folder);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "lib/log.h"
 #include "lib/record/worker.h"
 #include "tool/start_process.h"
 
@@ -56,6 +57,7 @@ pid_t PreparedRanks::start(const std::vector<std::string>& command, const Enviro
   if (!given_up_) {
     if (process_ == 0) prepare(command.front(), environment);
     if (const pid_t rank = ask(command, environment, output); rank > 0) return rank;
+    log::info("the prepared worker stopped responding; each rank is started by itself");
     give_up();
   }
   return start_process(command, environment, output);

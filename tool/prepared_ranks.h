@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A rank worker that has loaded LibTorch and waits. Ranks that it forks start within milliseconds
-// instead of half a second of processor time each, for examinations of many short runs.
+// A rank worker that has loaded LibTorch, and forks ranks on request. Ranks that it forks start
+// within milliseconds instead of half a second of processor time each, for examinations of many
+// short runs.
 //
 // The forked ranks become our children as if we had started them (guard.h makes us the subreaper).
 #pragma once

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lib/log.h"
+
 namespace ddp_doctor {
 namespace {
 
@@ -40,7 +42,8 @@ std::vector<ProcessNote> process_notes(const fs::path& folder) {
       note.seen =
           maybe<std::vector<std::string>>(content, "seen").value_or(std::vector<std::string>{});
       notes.push_back(std::move(note));
-    } catch (const json::exception&) {
+    } catch (const json::exception& error) {  // it is just being written
+      log::debug("{}: skipped: {}", file.string(), error.what());
     }
   }
   std::sort(notes.begin(), notes.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });

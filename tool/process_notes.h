@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the Python probe notes about each process of a run that imports torch: process-PID.json in
-// the run's folder. It tells who is which rank, and what was there that cannot be examined.
+// the run's folder. It tells which process is which rank, and what cannot be examined.
 #pragma once
 
 #include <sys/types.h>

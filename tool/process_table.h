@@ -16,7 +16,7 @@ std::string content_if_readable(const std::string& file);
 
 struct ProcessState {
   pid_t parent = 0;
-  bool ended = false;              // a zombie: nobody has asked for its status yet
+  bool ended = false;              // a zombie: its status has not been read yet
   int status = 0;                  // then: as waitpid() gives it; 0 where the system hides it
   unsigned long long started = 0;  // in clock ticks since boot; tells a pid from its next owner
 };

@@ -12,9 +12,11 @@
 #include "lib/error.h"
 #include "lib/record/worker.h"
 #include "tool/examination.h"
-#include "tool/interpreter.h"
 #include "tool/job_rank.h"
+#include "tool/misspelling.h"
 #include "tool/program_file.h"
+#include "tool/shell_words.h"
+#include "tool/usage_advice.h"
 
 namespace ddp_doctor {
 namespace {
@@ -37,50 +39,34 @@ std::vector<std::string> expand(const std::vector<std::string>& given) {
 }
 
 std::string known_strategy(const std::string& name) {
-  const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
-                     std::end(kScriptStrategies);
-  if (known || name == "all") return {};
-  return fmt::format("{} is not a strategy; there are {} and all", name,
-                     fmt::join(kScriptStrategies, ", "));
+  std::vector<std::string> known(std::begin(kScriptStrategies), std::end(kScriptStrategies));
+  known.emplace_back("all");
+  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
+  const auto meant = did_you_mean(name, known);
+  return fmt::format("{} is not a strategy{}", name,
+                     meant.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : meant);
 }
 
-// "train.py --epochs 3", where --epochs is the program's; "torchrun train.py"; "-m package.train".
-void refuse_extras(const CLI::App& app, const std::filesystem::path& program) {
+// Words that are not ddp-doctor's, and flags that the program would have understood.
+void refuse_misplaced_words(const CLI::App& app, const ProgramArguments& arguments,
+                            const Call& call) {
   const auto extras = app.remaining();
-  if (extras.empty()) return;
-  const std::string words = fmt::format("{}", fmt::join(extras, " "));
-  if (extras.front() == "-m" && !program.empty()) {
-    throw CLI::ExtrasError(
-        fmt::format(
-            "-m: not known to ddp-doctor; run a module as a command, and say how many ranks: "
-            "ddp-doctor {} --nproc-per-node 2 -- python -m {}",
-            app.get_name(), program.string()),
-        CLI::ExitCodes::ExtrasError);
-  }
-  std::error_code ignored;
-  if (!program.empty() && !std::filesystem::exists(program, ignored) &&
-      !find_executable(program.string()).empty()) {
-    throw CLI::ExtrasError(
-        fmt::format("{0} is a command: put -- before it: ddp-doctor {1} -- {0} {2}",
-                    program.string(), app.get_name(), words),
-        CLI::ExitCodes::ExtrasError);
-  }
-  throw CLI::ExtrasError(
-      program.empty()
-          ? words + ": not known to ddp-doctor"
-          : fmt::format("{0}: not known to ddp-doctor; put the program's own arguments after --: "
-                        "ddp-doctor {1} {2} -- {0}",
-                        words, app.get_name(), program.string()),
-      CLI::ExitCodes::ExtrasError);
+  if (extras.empty() &&
+      !(arguments.program.extension() == ".py" && was_any_given(app, kOnlyScripts)))
+    return;
+  if (const auto advice = usage_advice(app, call))
+    throw CLI::ExtrasError(*advice, CLI::ExitCodes::ExtrasError);
+  if (!extras.empty())
+    throw CLI::ExtrasError(shell_line(extras) + ": not known to ddp-doctor",
+                           CLI::ExitCodes::ExtrasError);
 }
 
 Report examine_script(const CLI::App& app, const ProgramArguments& arguments,
                       const ExaminationMode& how, const std::vector<std::string>& words,
                       const Call& call) {
   if (!words.empty()) {
-    throw Error(
-        fmt::format("{}: a TorchScript program takes no arguments; leave away what stands after --",
-                    arguments.program.string()));
+    throw Error(fmt::format("{}: a TorchScript program takes no arguments; remove those after --",
+                            arguments.program.string()));
   }
   const ExaminationOptions options{arguments.out, how.fix ? how.repeats : 0};
   const ExaminedProgram program = script_options(app, arguments.flags, arguments.program);
@@ -100,14 +86,14 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
   const bool starts_ranks = was_given(app, "--nproc-per-node");
   if (self && starts_ranks && std::getenv("TORCHELASTIC_RUN_ID") != nullptr) {
     throw Error(fmt::format(
-        "this is rank {} of {} that torchrun started; leave --nproc-per-node to torchrun",
+        "this is rank {} of {} started by torchrun; give --nproc-per-node to torchrun only",
         self->rank, self->world_size));
   }
   if (self && !starts_ranks) {
     if (how.fix) {
       throw Error(
-          "--fix runs the program several times, which one rank cannot do; give it to a ddp-doctor "
-          "that starts them all: ddp-doctor run --fix -- torchrun ...");
+          "--fix runs the program several times, which one rank cannot do; let ddp-doctor start "
+          "torchrun: ddp-doctor run --fix -- torchrun ...");
     }
     return examine_own_rank(program, *self, arguments.out, call.streams, deliver);
   }
@@ -121,24 +107,25 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
 void add_program_arguments(CLI::App& app, ProgramArguments& arguments) {
   app.add_option(
          "program", arguments.program,
-         fmt::format("script.pt or train.py, its own arguments after --. Without a PROGRAM, what "
-                     "stands after -- is a command that starts the ranks itself, or a C++ program "
-                     "with an Examination:\n"
-                     "ddp-doctor {0} -- torchrun --nproc-per-node 2 train.py\n"
-                     "ddp-doctor {0} --nproc-per-node 2 -- ./trainer",
-                     app.get_name()))
+         fmt::format(
+             "train.py or script.pt; put the program's own arguments after --. To run a command "
+             "that starts the ranks itself, or a C++ program with an Examination, put all of "
+             "it after --:\n"
+             "ddp-doctor {0} -- torchrun --nproc-per-node 2 train.py\n"
+             "ddp-doctor {0} --nproc-per-node 2 -- ./trainer",
+             app.get_name()))
       ->type_name("PROGRAM");
-  app.add_option("--arguments", arguments.words,
-                 "The program's own arguments, for a configuration file; on the command line they "
-                 "stand after --")
+  app.add_option(
+         "--arguments", arguments.words,
+         "The program's own arguments, in ddp-doctor.toml; on the command line put them after --")
       ->allow_extra_args(false)
       ->type_name("WORD");
   add_program_flags(app, arguments.flags);
   app.add_option(
          "--strategies", arguments.strategies,
          fmt::format(
-             "Ways to synchronize, comma-separated: the first is examined, the others are run "
-             "beside it.\n"
+             "Strategies, comma-separated: the first is examined, the others are run for "
+             "comparison.\n"
              "ddp, ddp-find-unused, ddp-static-graph, bypass, allreduce-each, allreduce-flat, or "
              "all\n[{}]",
              fmt::join(arguments.strategies, ",")))
@@ -147,14 +134,14 @@ void add_program_arguments(CLI::App& app, ProgramArguments& arguments) {
       ->allow_extra_args(false)
       ->type_name("LIST")
       ->group(kOnlyScripts);
-  app.add_option("--out", arguments.out, "Keep the records in this folder")->type_name("DIR");
+  app.add_option("--out", arguments.out, "Keep the records in this directory")->type_name("DIR");
   app.allow_extras();  // CLI11 would list them in no order, and not say what to do
 }
 
 int examine_program(const CLI::App& app, const ProgramArguments& arguments,
                     const ExaminationMode& how, const Call& call,
                     const std::function<int(Report)>& deliver) {
-  refuse_extras(app, arguments.program);
+  refuse_misplaced_words(app, arguments, call);
   std::vector<std::string> words = arguments.words;
   if (call.words) words.insert(words.end(), call.words->begin(), call.words->end());
   const bool command = arguments.program.empty() && call.words && !call.words->empty();

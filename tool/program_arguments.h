@@ -15,7 +15,7 @@
 namespace ddp_doctor {
 
 struct ProgramArguments {
-  std::filesystem::path program;   // empty: what stands after "--" is a command
+  std::filesystem::path program;   // empty: the words after "--" are a command
   std::vector<std::string> words;  // the program's own, before those after "--"
   // Of a TorchScript program: the first is examined, the others run beside it.
   std::vector<std::string> strategies = {"ddp", "ddp-find-unused", "ddp-static-graph"};
@@ -24,17 +24,17 @@ struct ProgramArguments {
 };
 
 struct ExaminationMode {
-  bool fix = false;     // then try what the findings prescribe
-  int repeats = 0;      // and time it
-  bool pass_on = true;  // what the program writes
+  bool fix = false;     // then run it with the fixes that the findings propose
+  int repeats = 0;      // timed runs of each of them
+  bool pass_on = true;  // the program's output
 };
 
-// Adds PROGRAM and everything that says how it is run.
+// Adds PROGRAM and the flags that say how it is run.
 void add_program_arguments(CLI::App& app, ProgramArguments& arguments);
 
-// Examines it and hands over the report; gives what `deliver` returns. As one rank of a job that
-// somebody else started, it examines that rank, and `deliver` is called in the one that reports.
-// Throws Error, Interrupted and, of a wrong command line, CLI::ParseError.
+// Examines it, calls `deliver` with the report and returns its result. As one rank of a job that
+// another launcher started, it examines that rank, and only the reporting rank calls `deliver`.
+// Throws Error, Interrupted and, for a wrong command line, CLI::ParseError.
 int examine_program(const CLI::App& app, const ProgramArguments& arguments,
                     const ExaminationMode& how, const Call& call,
                     const std::function<int(Report)>& deliver);

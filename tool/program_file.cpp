@@ -23,8 +23,7 @@ ProgramKind kind_of_program(const std::filesystem::path& file) {
   const auto status = fs::status(file, failure);
   if (!fs::exists(status)) throw Error(fmt::format("{}: no such file; check the path", name));
   if (fs::is_directory(status))
-    throw Error(
-        fmt::format("{}: is a folder; give the program itself (script.pt or train.py)", name));
+    throw Error(fmt::format("{}: is a directory; name the program (train.py or script.pt)", name));
   std::ifstream in(file, std::ios::binary);
   if (!in) throw Error(fmt::format("{}: cannot be read; check its permissions", name));
   std::string head(512, '\0');
@@ -37,18 +36,17 @@ ProgramKind kind_of_program(const std::filesystem::path& file) {
   if (head.starts_with("#!") || head.starts_with("\x7f"
                                                  "ELF")) {
     throw Error(
-        fmt::format("{0}: an executable, which is examined as a command; put it after --: "
+        fmt::format("{0}: is an executable; put it after --: "
                     "ddp-doctor run -- {1}{0}",
                     name, name.find('/') == std::string::npos ? "./" : ""));
   }
   if (head[0] == '\x80')
     throw Error(
         fmt::format("{}: a Python pickle, not a TorchScript program; {}", name, kHowToSave));
-  throw Error(
-      fmt::format("{}: not a TorchScript program (it does not begin like a zip archive), nor a "
-                  "script in Python by "
-                  "its name (*.py); {}",
-                  name, kHowToSave));
+  throw Error(fmt::format(
+      "{}: neither a Python program (*.py) nor a TorchScript program (it does not begin like a "
+      "zip archive); {}",
+      name, kHowToSave));
 }
 
 }  // namespace ddp_doctor

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -23,44 +24,44 @@ std::string positive_number(const std::string& text) {
 void add_common_flags(CLI::App& app, ProgramFlags& options) {
   app.add_option(
          "--nproc-per-node,--nproc_per_node", options.world_size,
-         "Ranks to start. A command starts its own, unless this is given, or it is a C++ program "
-         "with a ddp_doctor::Examination")
+         "Ranks to start on this machine. A command starts its own ranks unless this is given, or "
+         "unless it is a C++ program with a ddp_doctor::Examination")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--every", options.every,
-                 "Record every Nth step only (and the first and the last) [1; 10 for Python and "
-                 "commands]")
+                 std::string("Record every Nth step, and the first and the last ") +
+                     (options.every ? "[1]" : "[1; 10 for Python and commands]"))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   app.add_option(
          "--timeout", options.timeout_s,
-         "Seconds without any progress after which a run counts as hung [60; 300 for Python "
-         "and commands, 1800 while some process is at work]")
+         "Seconds without progress after which a run counts as hung [60; 300 for Python and "
+         "commands, 1800 while some process uses the CPU]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{86'400}));
   app.add_option(
          "--master-port,--master_port", options.port,
-         "TCP port on 127.0.0.1 where ranks meet; 0: they meet in a file (TorchScript), or at "
-         "any free port")
+         "Port of the ranks' TCPStore on 127.0.0.1; 0: any free port (TorchScript programs: a "
+         "FileStore)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
 }
 
 void add_python_flags(CLI::App& app, ProgramFlags& flags) {
   ProgramOptions& program = flags.program;
-  app.add_option("--python", program.python,
-                 "The interpreter [the first with torch of $VIRTUAL_ENV/bin/python, that of the "
-                 "environment "
-                 "which ddp-doctor is installed in, python3 on PATH, /usr/bin/python3]")
+  app.add_option(
+         "--python", program.python,
+         "The Python that runs the program [the first that has torch: $VIRTUAL_ENV/bin/python, "
+         "the environment that ddp-doctor is installed in, python3 on PATH, "
+         "/usr/bin/python3]")
       ->type_name("PATH")
       ->group(kOnlyPrograms);
   app.add_option("--stall-after", flags.stall_after_s,
-                 "Seconds in which ranks wait inside a collective for others that do nothing at "
-                 "all, after which the run is ended; 0: only --timeout ends it [20 times the "
-                 "longest pause of the program, at least 60; 5 where each provably waits for "
-                 "another]")
+                 "Stop the run after ranks have waited this many seconds inside a collective while "
+                 "the others were idle; 0: only --timeout stops it [20 times the longest pause of "
+                 "the program, at least 60; 5 for a proven deadlock]")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{86'400}))
       ->group(kOnlyPrograms);
   app.add_option("--warmup", program.warmup,
-                 "Record each of the first N steps, whatever --every says")
+                 "Record every one of the first N steps, regardless of --every")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}))
       ->capture_default_str()
       ->group(kOnlyPrograms);
@@ -75,18 +76,18 @@ void add_script_flags(CLI::App& app, ScriptOptions& script) {
       ->check(positive_number)
       ->capture_default_str()
       ->group(kOnlyScripts);
-  app.add_option("--optimizer", script.optimizer)
+  app.add_option("--optimizer", script.optimizer, "Optimizer")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str()
       ->group(kOnlyScripts);
-  app.add_option(
-         "--backend", script.backend,
-         "Of the process group; nccl: each rank has a GPU, and ddp-doctor was built against a "
-         "LibTorch with NCCL")
+  app.add_option("--backend", script.backend,
+                 "Backend of the process group; nccl needs a GPU for each rank, and a ddp-doctor "
+                 "built with a LibTorch that has NCCL")
       ->check(CLI::IsMember({"gloo", "nccl"}))
       ->capture_default_str()
       ->group(kOnlyScripts);
-  app.add_option("--seed", script.seed, "Seed of generated inputs and of the ranks' random numbers")
+  app.add_option("--seed", script.seed,
+                 "Seed of the generated inputs and of the ranks' random number generators")
       ->capture_default_str()
       ->group(kOnlyScripts);
   app.add_option("--accumulate", script.accumulate,
@@ -96,13 +97,13 @@ void add_script_flags(CLI::App& app, ScriptOptions& script) {
       ->group(kOnlyScripts);
   app.add_option(
          "--input", script.inputs,
-         "Random input of forward where the program has no batch(): float32[8,32]; repeatable")
+         "Random input of forward, if the program has no batch(): float32[8,32]; repeatable")
       ->allow_extra_args(false)
       ->type_name("DTYPE[SHAPE]")
       ->group(kOnlyScripts);
 }
 
-// A flag that means nothing to this kind of program was meant for something else.
+// A flag that has no meaning for this kind of program was meant for something else.
 void refuse_flags(const CLI::App& app, const std::string& group, const std::string& hint) {
   for (const auto* option : app.get_options()) {
     if (option->get_group() != group) continue;
@@ -131,9 +132,16 @@ bool was_given(const CLI::App& app, const std::string& flag) {
   return setting == nullptr || option->results() != std::vector<std::string>{setting};
 }
 
+bool was_any_given(const CLI::App& app, const std::string& group) {
+  const auto options = app.get_options();
+  return std::any_of(options.begin(), options.end(), [&](const CLI::Option* option) {
+    return option->get_group() == group && was_given(app, "--" + option->get_lnames().front());
+  });
+}
+
 ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
                              const std::filesystem::path& program) {
-  refuse_flags(app, kOnlyPrograms, "leave it away");
+  refuse_flags(app, kOnlyPrograms, "remove it");
   ScriptOptions script = flags.script;
   script.program = program;
   script.world_size = flags.world_size;
@@ -164,9 +172,10 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   options.program = program;
   options.words = words;
   refuse_flags(app, kOnlyScripts,
-               options.is_command() ? "give your program's own arguments within the command"
-                                    : "pass your program's own arguments after --");
-  // A program of its own is started as ranks where it says so itself, or where it is asked for.
+               options.is_command() ? "put the program's own arguments inside the command"
+                                    : "put the program's own arguments after --");
+  // A C++ program with an Examination is started once for each rank, and so is any command that
+  // --nproc-per-node is given for.
   options.each_rank =
       options.is_command() && (was_given(app, "--nproc-per-node") ||
                                examines_itself(find_executable(options.words.front())));
@@ -175,10 +184,10 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   if (!options.doctor_starts_ranks()) foreign.push_back("--master-port");
   for (const char* flag : foreign) {
     if (was_given(app, flag)) {
-      throw Error(
-          fmt::format("{} concerns ranks that ddp-doctor starts; a command starts its own: give it "
-                      "to the command",
-                      flag));
+      throw Error(fmt::format(
+          "{} concerns ranks that ddp-doctor starts, but a command starts its own; give it "
+          "to the command",
+          flag));
     }
   }
   options.world_size = flags.world_size;

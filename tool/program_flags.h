@@ -28,7 +28,7 @@ struct ProgramFlags {
 
 void add_program_flags(CLI::App& app, ProgramFlags& flags);
 
-// A TorchScript program. Throws Error where a flag was given that means nothing to it.
+// For a TorchScript program. Throws Error if a flag was given that has no meaning for it.
 ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
                              const std::filesystem::path& program);
 // A program in Python and its arguments; without a program, `words` are a command.
@@ -36,8 +36,10 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
                                const std::filesystem::path& program,
                                const std::vector<std::string>& words);
 
-// Given on the command line. What stands in the environment is a default for the programs that it
-// concerns, and none for the others.
+// Given on the command line or in ddp-doctor.toml. A value in the environment is a default, which
+// programs that it does not concern ignore.
 bool was_given(const CLI::App& app, const std::string& flag);
+// Any flag of `group`.
+bool was_any_given(const CLI::App& app, const std::string& group);
 
 }  // namespace ddp_doctor

@@ -8,32 +8,26 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
 #include "tool/interpreter.h"
 #include "tool/paths.h"
 #include "tool/process_notes.h"
+#include "tool/rank_exit.h"
+#include "tool/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) {
-    const bool plain =
-        !word.empty() && word.find_first_of(" \t\n\"'\\$`*?;&|<>()") == std::string::npos;
-    text += (text.empty() ? "" : " ") + (plain ? word : "'" + word + "'");
-  }
-  return text;
-}
 
 std::vector<int> recorded_ranks(const fs::path& folder) {
   std::vector<int> ranks;
@@ -56,7 +50,8 @@ int world_size_of(const fs::path& folder, const std::vector<ProcessNote>& notes,
   for (const int rank : recorded_ranks(folder)) {
     try {
       return RecordReader(record_file(folder, rank)).header().world_size;
-    } catch (const Error&) {  // Timeline::load will say what is wrong with it
+    } catch (const Error& error) {  // Timeline::load will report it
+      log::debug("world size: {}", error.what());
     }
   }
   return otherwise;
@@ -81,14 +76,13 @@ std::string how(const RankExit& exit) {
   return fmt::format("ended with exit status {}", exit.code);
 }
 
-// What a rank said of its end: the traceback it ended in, otherwise how it ended.
+// The traceback of a rank that raised, otherwise how it ended.
 std::string account_of(const RankExit& exit) {
   const auto trace = exit.last_words.rfind("Traceback (most recent call last)");
   const bool raised = exit.kind == RankExit::Kind::kExited && exit.code == 1;
   if (raised && trace != std::string::npos) return exit.last_words.substr(trace);
   const std::string words = telling(exit.last_words);
-  return words.empty() ? how(exit)
-                       : fmt::format("{}; the last that it wrote: {}", how(exit), words);
+  return words.empty() ? how(exit) : fmt::format("{}; its last output: {}", how(exit), words);
 }
 
 bool probe_is_off() {
@@ -103,7 +97,7 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
   const auto who = [](const RankExit& exit) {
     return exit.rank < 0 ? std::string("the command") : fmt::format("rank {}", exit.rank);
   };
-  // Who ended by itself knows why.
+  // A process that ended by itself knows why.
   std::stable_sort(ends.begin(), ends.end(), [](const RankExit& a, const RankExit& b) {
     return std::pair(!fell(a), a.time_ns) < std::pair(!fell(b), b.time_ns);
   });
@@ -113,33 +107,32 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
       static const std::regex lacks_ranks("environment variable [A-Z_]+ expected, but not set");
       if (options.is_command() && !options.each_rank && std::regex_search(words, lacks_ranks)) {
         return fmt::format(
-            "{} starts no ranks, and waits for a launcher's variables: {}; for ddp-doctor to start "
-            "them, say how many: ddp-doctor run --nproc-per-node 2 -- {}",
-            who(exit), words, joined(options.words));
+            "{} starts no ranks, but expects the environment of a launcher: {}; let ddp-doctor "
+            "start the ranks: ddp-doctor run --nproc-per-node 2 -- {}",
+            who(exit), words, shell_line(options.words));
       }
-      return fmt::format("{} {} {}{}{}; mend that first: {}", who(exit), how(exit),
-                         probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"
-                         : options.each_rank ? "before its ddp_doctor::Examination began"
-                                             : "before torch.distributed was initialised",
-                         words.empty() ? "" : ": ", words,
-                         options.pass_on ? "what it wrote stands above"
-                                         : "`ddp-doctor run` passes on all that it writes");
+      return fmt::format(
+          "{} {} {}{}{}; fix that first: {}", who(exit), how(exit),
+          probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"
+          : options.each_rank ? "before its ddp_doctor::Examination began"
+                              : "before torch.distributed was initialised",
+          words.empty() ? "" : ": ", words,
+          options.pass_on ? "its output is above" : "`ddp-doctor run` shows its output");
     }
     if (exit.kind == RankExit::Kind::kTimedOut) {
       return fmt::format(
-          "nothing moved for {} s, and no process had initialised torch.distributed; if it starts "
-          "so slowly, "
-          "give --timeout more seconds",
+          "no progress for {} s, and no process had initialised torch.distributed; if the program "
+          "starts slowly, increase --timeout",
           options.patience.still.count());
     }
     if (exit.kind == RankExit::Kind::kStopped)
-      return "it was ended before any rank could record anything; run it again";
+      return "it was stopped before any rank recorded anything; run it again";
   }
   return {};
 }
 
-// A script that starts its ranks itself, started as ranks: each of them starts them all, if no
-// other was there first (a port that is fixed).
+// A script that starts its ranks itself was started once for each rank: each of these starts all
+// ranks, unless another one was first (a fixed port).
 std::string why_twice(const std::vector<ProcessNote>& notes, const ProgramOptions& options) {
   if (options.is_command()) return {};
   std::set<int> ranks;
@@ -154,9 +147,9 @@ std::string why_twice(const std::vector<ProcessNote>& notes, const ProgramOption
         "{} starts its ranks itself: {}; run it as a command: ddp-doctor run -- {} {}{}",
         options.program.string(),
         second ? fmt::format("two processes are rank {}", *note.rank)
-               : std::string("what was started as one rank has started several"),
+               : std::string("one rank started several"),
         options.python.empty() ? "python" : options.python, options.program.string(),
-        options.words.empty() ? "" : " " + joined(options.words));
+        options.words.empty() ? "" : " " + shell_line(options.words));
   }
   return {};
 }
@@ -166,11 +159,29 @@ std::string sentence_about(const std::string& seen) {
     return "uses torch.nn.DataParallel (one process, several devices): there are no ranks to "
            "compare";
   if (seen == "FullyShardedDataParallel" || seen == "fully_shard")
-    return seen + " shards parameters over the ranks: ddp-doctor does not examine it";
+    return seen + " shards parameters across the ranks: ddp-doctor does not examine it";
   if (seen.starts_with("DeepSpeed"))
-    return "DeepSpeed (ZeRO) keeps gradients and parameters in its own way: ddp-doctor does not "
-           "examine it";
+    return "DeepSpeed (ZeRO) partitions gradients and parameters: ddp-doctor does not examine it";
   return "uses " + seen + ", which ddp-doctor does not examine";
+}
+
+// Why the probe did not start in a process, or did not examine it: it writes that to stderr, which
+// `check` does not pass on.
+std::set<std::string> failures_of_the_probe(const fs::path& folder) {
+  constexpr std::string_view kPrefix = "ddp-doctor: ";
+  std::set<std::string> failures;
+  std::error_code unreadable;
+  for (fs::directory_iterator entry(folder, unreadable), end; entry != end;
+       entry.increment(unreadable)) {
+    if (entry->path().extension() != ".log") continue;
+    std::ifstream in(entry->path());
+    for (std::string line; std::getline(in, line);) {
+      if (line.starts_with(kPrefix) && (line.find("the probe did not start") != std::string::npos ||
+                                        line.find("is not examined") != std::string::npos))
+        failures.insert(line.substr(kPrefix.size()));
+    }
+  }
+  return failures;
 }
 
 std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, bool recorded) {
@@ -180,14 +191,12 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
   for (const auto& what : seen) notes.push_back(sentence_about(what));
   if (recorded) return notes;
   if (probe_is_off()) {
-    notes.emplace_back("DDP_DOCTOR=0 switches the probe off: nothing was examined");
+    notes.emplace_back("DDP_DOCTOR=0 disables the probe: nothing was examined");
   } else if (processes.empty()) {
     notes.emplace_back(
-        "no Python process that imports torch was seen: nothing was examined. The probe comes by "
-        "PYTHONPATH, "
-        "which python -I, -E and -S ignore, and containers and other machines do not inherit. A "
-        "C++ "
-        "program needs a ddp_doctor::Examination (docs/cpp.md)");
+        "no Python process that imports torch was seen: nothing was examined. The probe is loaded "
+        "through PYTHONPATH, which python -I, -E and -S ignore, and which containers and other "
+        "machines do not inherit. A C++ program needs a ddp_doctor::Examination (docs/cpp.md)");
   } else if (std::none_of(processes.begin(), processes.end(),
                           [](const auto& process) { return process.distributed; })) {
     notes.emplace_back("no process initialised torch.distributed: nothing to compare");
@@ -198,21 +207,15 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
   return notes;
 }
 
-// Ranks that were seen to exist, and whose end their launcher alone knows: what their records and
-// the launcher's own end tell of it.
+// Ranks whose exit status only their launcher knows: their records and the launcher's own exit
+// status tell how they ended.
 void judge_unseen_ends(RunInfo& run, const fs::path& folder, const Launched& launched) {
   const auto& command = launched.command;
-  // A rank that we ended is why its launcher complains.
+  // If we stopped a rank, that is why its launcher failed.
   bool explained = !launched.notes.empty();
   std::vector<std::pair<RankExit*, std::string>> unseen;
   for (auto& exit : run.exits) {
-    std::string end;
-    try {
-      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read_outline().events) {
-        if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
-      }
-    } catch (const Error&) {
-    }
+    const std::string end = recorded_end(folder, exit.rank);
     explained = explained || fell(exit) || end == "error";
     if (exit.kind == RankExit::Kind::kUnknown) unseen.emplace_back(&exit, end);
   }
@@ -230,20 +233,14 @@ void judge_unseen_ends(RunInfo& run, const fs::path& folder, const Launched& lau
   }
 }
 
-// A rank that came to the end of its program, and whose process was then ended by a signal: torch's
-// teardown does that now and then (a thread of Gloo wants the interpreter's lock).
+// A rank that finished its program, and whose process was then killed by a signal: torch's teardown
+// does that now and then (a thread of Gloo wants the interpreter's lock).
 void forgive_late_ends(RunInfo& run, const fs::path& folder) {
   for (auto& exit : run.exits) {
     if (exit.kind != RankExit::Kind::kSignaled || exit.code == SIGKILL) continue;
-    bool ended = false;
-    try {
-      for (const auto& event : RecordReader(record_file(folder, exit.rank)).read_outline().events)
-        ended = ended || event.kind == "end";
-    } catch (const Error&) {
-    }
-    if (!ended) continue;
+    if (recorded_end(folder, exit.rank).empty()) continue;
     run.notes.push_back(
-        fmt::format("rank {} had finished; its process was then ended by signal {} as the "
+        fmt::format("rank {} had finished; its process was then killed by signal {} while the "
                     "interpreter shut down",
                     exit.rank, exit.code));
     exit.kind = RankExit::Kind::kExited;
@@ -262,12 +259,11 @@ std::vector<std::string> words_to_execute(const ProgramOptions& options) {
       const bool there =
           words.front().find('/') != std::string::npos && fs::exists(words.front(), ignored);
       throw Error(
-          there
-              ? fmt::format(
-                    "{}: is not an executable file; make it one (chmod +x), or name what runs it: "
-                    "-- bash {}",
-                    words.front(), words.front())
-              : fmt::format("{}: no such command; check its name, and PATH", words.front()));
+          there ? fmt::format(
+                      "{}: is not executable; make it so (chmod +x), or name its interpreter: "
+                      "-- bash {}",
+                      words.front(), words.front())
+                : fmt::format("{}: no such command; check its name, and PATH", words.front()));
     }
     words.front() = file.string();
     return words;
@@ -279,7 +275,7 @@ std::vector<std::string> words_to_execute(const ProgramOptions& options) {
 }
 
 std::string name_of_program(const ProgramOptions& options) {
-  return options.is_command() ? joined(options.words) : options.program.string();
+  return options.is_command() ? shell_line(options.words) : options.program.string();
 }
 
 void describe_run(RunInfo& run, const ProgramOptions& options,
@@ -291,7 +287,7 @@ void describe_run(RunInfo& run, const ProgramOptions& options,
                   {"warmup", std::to_string(options.warmup)}};
   if (!options.is_command()) {
     run.settings["python"] = command.front();
-    if (!options.words.empty()) run.settings["arguments"] = joined(options.words);
+    if (!options.words.empty()) run.settings["arguments"] = shell_line(options.words);
   }
 }
 
@@ -313,6 +309,7 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
 void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
             const ProgramOptions& options) {
   const auto processes = process_notes(folder);
+  log::debug("{} process(es) loaded the probe", processes.size());
   const bool recorded = !recorded_ranks(folder).empty();
   run.exits = launched.exits;
   run.world_size = world_size_of(folder, processes, run.world_size);
@@ -324,12 +321,13 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
   judge_unseen_ends(run, folder, launched);
   forgive_late_ends(run, folder);
   run.notes = launched.notes;
+  for (const auto& failure : failures_of_the_probe(folder)) run.notes.push_back(failure);
   for (auto& note : notes_about(processes, recorded)) run.notes.push_back(std::move(note));
   if (recorded && launched.command && fell(*launched.command))
     run.notes.push_back(fmt::format("the command {}", how(*launched.command)));
   if (recorded && launched.command && launched.command->kind == RankExit::Kind::kTimedOut &&
       launched.notes.empty())
-    run.notes.push_back(fmt::format("the command was ended: nothing had moved for {} s",
+    run.notes.push_back(fmt::format("the command was stopped: no progress for {} s",
                                     options.patience.still.count()));
 }
 

@@ -30,8 +30,8 @@ void describe_run(RunInfo& run, const ProgramOptions& options,
 Environment with_probe(Environment environment, const ProgramOptions& options,
                        const std::filesystem::path& folder);
 
-// Completes `run` by what its folder and its end tell: world size, ends of ranks that nobody saw,
-// notes, and the failure where nothing could be examined.
+// Completes `run` from its folder and how it ended: world size, exits of ranks that were not
+// observed, notes, and the failure if nothing could be examined.
 void settle(RunInfo& run, const std::filesystem::path& folder, const Launched& launched,
             const ProgramOptions& options);
 

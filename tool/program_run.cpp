@@ -45,7 +45,7 @@ std::vector<Program> programs_of(const ProgramOptions& options,
   return programs;
 }
 
-// Somebody else took the port between our look and the ranks' start.
+// Another process took the port before the ranks did.
 bool lost_the_port(const Launched& launched, const RunInfo& run) {
   return !run.failure.empty() &&
          std::any_of(launched.exits.begin(), launched.exits.end(), [](const RankExit& exit) {
@@ -88,13 +88,13 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
     if (!lost_the_port(launched, run)) break;
     if (options.port != 0) {
       run.failure =
-          fmt::format("port {} is taken: {}; choose another with --master-port, or leave it away",
+          fmt::format("port {} is taken: {}; choose another with --master-port, or omit it",
                       options.port, run.failure);
       break;
     }
     if (attempt == kAttempts) break;
-    streams.err << "ddp-doctor: the ranks' port was taken by somebody else; starting them again "
-                   "with another\n";
+    streams.err << "ddp-doctor: another process took the ranks' port; starting them again with "
+                   "another port\n";
   }
   save_run_info(folder, run);
 }

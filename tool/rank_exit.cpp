@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/record/progress.h"
 #include "lib/record/reader.h"
 #include "lib/record/worker.h"
@@ -38,7 +39,8 @@ std::string recorded_end(const std::filesystem::path& folder, int rank) {
     for (const auto& event : RecordReader(record_file(folder, rank)).read_outline().events) {
       if (event.kind == "error" || (event.kind == "end" && end.empty())) end = event.kind;
     }
-  } catch (const Error&) {  // no record
+  } catch (const Error& error) {
+    log::debug("how rank {} ended is not known from its record: {}", rank, error.what());
   }
   return end;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What becomes known of how a process ended: from its status, its progress map, its record and its
-// output.
+// How a process ended: from its status, its progress map, its record and its output.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ void note_status(RankExit& exit, int status);
 // Where in its program the rank was.
 void note_progress(RankExit& exit, const std::filesystem::path& folder);
 
-// What the record says of the end: "end", "error", or nothing.
+// How the rank ended according to its record: "end", "error", or empty.
 std::string recorded_end(const std::filesystem::path& folder, int rank);
 
 // The program's own message where it left one, otherwise the end of what it wrote.

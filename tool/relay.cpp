@@ -60,7 +60,7 @@ Relay::Relay(Audience& audience, std::string prefix, const std::filesystem::path
     : audience_(audience), prefix_(std::move(prefix)), buffer_(kAtATime), log_(log) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error(fmt::format("no pipe can be made: {}; raise the limit of open files (ulimit -n)",
+    throw Error(fmt::format("cannot create a pipe: {}; raise the limit of open files (ulimit -n)",
                             std::strerror(errno)));
   }
   reader_ = ends[0];
@@ -134,7 +134,7 @@ void Relay::finish() {
     tail_.erase(0, tail_.size() - kLogged);
   }
   if (left_out_ > logged_) {
-    log_ << fmt::format("\n[... {} bytes left out here ...]\n", left_out_ - logged_) << tail_;
+    log_ << fmt::format("\n[... {} bytes omitted here ...]\n", left_out_ - logged_) << tail_;
   } else {
     log_ << std::string_view(tail_).substr(logged_ - left_out_);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program writes, on its way to the user: read from a pipe, passed on, and kept.
+// The output of a program: read from a pipe, passed on to the user, and kept.
 //
-// The reading never waits and never stops, so no program blocks on a full pipe, whatever it writes.
+// Reading never waits and never stops, so no program blocks on a full pipe.
 #pragma once
 
 #include <chrono>

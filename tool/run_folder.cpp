@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lib/error.h"
+#include "lib/log.h"
 
 namespace ddp_doctor {
 namespace {
@@ -21,10 +22,10 @@ fs::path make_temporary() {
       (fs::path(given != nullptr && *given != '\0' ? given : "/tmp") / "ddp-doctor-XXXXXX")
           .string();
   if (mkdtemp(pattern.data()) == nullptr) {
-    throw Error(
-        fmt::format("no temporary folder can be made as {}: {}; set TMPDIR to a folder that can be "
-                    "written, or give --out DIR",
-                    pattern, std::strerror(errno)));
+    throw Error(fmt::format(
+        "cannot create a temporary directory {}: {}; set TMPDIR to a writable directory, "
+        "or give --out DIR",
+        pattern, std::strerror(errno)));
   }
   return pattern;
 }
@@ -33,10 +34,10 @@ fs::path make_given(const fs::path& out) {
   std::error_code failure;
   if (fs::exists(out, failure)) {
     if (!fs::is_directory(out))
-      throw Error(fmt::format("--out {}: is a file; give a folder", out.string()));
+      throw Error(fmt::format("--out {}: is a file; give a directory", out.string()));
     if (!fs::is_empty(out, failure))
-      throw Error(fmt::format("--out {}: holds something already; give a new or an empty folder",
-                              out.string()));
+      throw Error(
+          fmt::format("--out {}: is not empty; give a new or an empty directory", out.string()));
   } else {
     fs::create_directories(out, failure);
   }
@@ -44,7 +45,7 @@ fs::path make_given(const fs::path& out) {
   if (!failure && access(out.c_str(), W_OK) != 0)
     failure = std::error_code(errno, std::generic_category());
   if (failure)
-    throw Error(fmt::format("--out {}: cannot be written ({}); give a folder of yours",
+    throw Error(fmt::format("--out {}: cannot be written ({}); give a writable directory",
                             out.string(), failure.message()));
   return fs::absolute(out);
 }
@@ -55,8 +56,9 @@ RunFolder::RunFolder(const std::optional<fs::path>& out)
     : path_(out ? make_given(*out) : make_temporary()), temporary_(!out) {}
 
 RunFolder::~RunFolder() {
-  std::error_code ignored;
-  if (temporary_) fs::remove_all(path_, ignored);
+  std::error_code failure;
+  if (temporary_) fs::remove_all(path_, failure);
+  if (failure) log::warn("{} cannot be removed: {}", path_.string(), failure.message());
 }
 
 }  // namespace ddp_doctor

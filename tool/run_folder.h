@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The folder that an examination writes to: the user's (--out), which stays, or a temporary one,
-// which goes.
+// The folder that an examination writes to: the user's (--out), which is kept, or a temporary one,
+// which is removed.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace ddp_doctor {
 
 class RunFolder {
  public:
-  // Creates it with mode 0700. Throws Error if `out` cannot be written or holds something already.
+  // Creates it with mode 0700. Throws Error if `out` cannot be written or is not empty.
   explicit RunFolder(const std::optional<std::filesystem::path>& out);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

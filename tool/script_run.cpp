@@ -115,11 +115,11 @@ std::optional<std::string> why_not_run(const fs::path& folder, const RunInfo& ru
   if (refused.empty() && count(RankExit::Kind::kSignaled) == 0 && !could_not.empty())
     return could_not.front()->last_words;
   if (!none_trained) return {};
-  if (run.exits.empty()) return "it was ended before any rank could record anything; run it again";
+  if (run.exits.empty()) return "it was stopped before any rank recorded anything; run it again";
   const RankExit& first = run.exits.front();
   return fmt::format(
-      "rank {} ended before it could record anything ({} {}){}{}; run {} --version by hand to see "
-      "whether the worker starts",
+      "rank {} ended before it recorded anything ({} {}){}{}; run {} --version to see whether the "
+      "worker starts",
       first.rank, name_of(first.kind), first.code, first.last_words.empty() ? "" : ": ",
       first.last_words, script_probe().string());
 }

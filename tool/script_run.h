@@ -19,9 +19,9 @@ class PreparedRanks;
 void run_script(RunInfo& run, const ScriptOptions& options, const std::filesystem::path& folder,
                 PreparedRanks& prepared, const std::function<void(std::int64_t step)>& on_step);
 
-// Why the run is none: a program that no rank could start, a record that could not be written, a
-// worker that does not run. A rank that was killed, or one whose first pass failed while others'
-// did not, is worth a report.
+// Why there is no run to report: no rank could start the program, a record could not be written, or
+// the worker does not run. A rank that was killed, or whose first pass failed while others' did
+// not, is reported as a finding instead.
 std::optional<std::string> why_not_run(const std::filesystem::path& folder, const RunInfo& run);
 
 }  // namespace ddp_doctor

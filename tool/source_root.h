@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the user's repository begins: what a server calls src/train.py lies below it.
+// The root of the user's repository, from which servers name source files.
 #pragma once
 
 #include <filesystem>

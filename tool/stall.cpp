@@ -17,14 +17,14 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::seconds;
 
-// Threads that only wait wake up now and then.
+// Threads that only wait still wake up now and then.
 constexpr long long kTicksOfWaiting = 2;
-// Launchers look after their ranks several times a second.
+// Launchers poll their ranks several times a second.
 constexpr long long kTicksOfWork = 10;
-// Nobody sleeps for so long between two collectives.
+// No program sleeps this long between two collectives.
 constexpr seconds kLeastIdle{60};
 constexpr int kPausesOfIdle = 20;
-// Networks heal: a switch that starts anew, a route that changes.
+// Networks recover: a switch restarts, a route changes.
 constexpr seconds kUnanswered{15};
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -57,7 +57,7 @@ StallJudge::State StallJudge::state_of(int rank, pid_t process) {
   return all.bytes == last.bytes ? State::kIdle : State::kLives;
 }
 
-// Whatever was started, ranks or not.
+// Any process that was started, rank or not.
 bool StallJudge::anybody_works() {
   bool works = false;
   for (const pid_t process : descendants_of(getpid())) {
@@ -81,7 +81,7 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
                                                Clock::time_point moved_at, bool began) {
   const auto now = Clock::now();
   if (anybody_works()) worked_at_ = now;
-  // Importing and compiling take what they take.
+  // Importing and compiling may take long.
   const auto busy = began ? patience_.busy : std::max(patience_.busy, Patience().busy);
   if (now - std::max(moved_at, worked_at_) > patience_.still || now - moved_at > busy) return "";
   if (patience_.deadlocked.count() == 0) return {};
@@ -104,19 +104,19 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
         break;
     }
   }
-  const bool stands = !waiting.empty() && !lives;
-  const bool proven = stands && idle.empty() && complete;
+  const bool stuck = !waiting.empty() && !lives;
+  const bool proven = stuck && idle.empty() && complete;
   if (!proven) proven_since_.reset();
-  if (!stands) idle_since_.reset();
-  if (!stands) unanswered_since_.reset();
+  if (!stuck) idle_since_.reset();
+  if (!stuck) unanswered_since_.reset();
   if (proven && !proven_since_) proven_since_ = now;
-  if (stands && !idle_since_) idle_since_ = now;
+  if (stuck && !idle_since_) idle_since_ = now;
   if (proven && now - *proven_since_ >= patience_.deadlocked) {
     return fmt::format(
-        "ended after {} s in which every rank waited for another inside a collective",
+        "stopped after {} s in which every rank waited for another inside a collective",
         patience_.deadlocked.count());
   }
-  if (!stands) return {};
+  if (!stuck) return {};
   std::optional<std::string> silent;
   for (const int rank : waiting) {
     if (!silent) silent = silent_peer(*ranks.at(rank));
@@ -125,15 +125,14 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
   if (silent && !unanswered_since_) unanswered_since_ = now;
   if (silent && now - *unanswered_since_ >= kUnanswered) {
     return fmt::format(
-        "ended after {} s in which {} did not acknowledge what it was sent, while {} waited inside "
-        "a collective",
+        "stopped after {} s in which {} did not acknowledge data sent to it, while {} waited "
+        "inside a collective",
         kUnanswered.count(), *silent, list_of(waiting));
   }
   if (!idle.empty() && now - *idle_since_ >= idle_limit()) {
     return fmt::format(
-        "ended after {} s in which {} waited inside a collective and {} did nothing at all, "
-        "outside "
-        "of any (--stall-after)",
+        "stopped after {} s in which {} waited inside a collective and {} was idle outside any "
+        "collective (--stall-after)",
         idle_limit().count(), list_of(waiting), list_of(idle));
   }
   return {};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Judges, from outside, whether a job that stands still can get on by itself.
+// Judges, from outside, whether a job that makes no progress can continue by itself.
 //
 // That it cannot is proven where each rank is inside a collective (its call log says so) or has
 // ended, and none of their processes has run for a while; or where one of them waits for a machine
 // that does not acknowledge what it is sent. It is likely where some ranks wait inside a collective
-// and the others do nothing at all, for much longer than this program ever paused. A rank that
-// saves, evaluates, compiles or stands in a debugger is none of these, however long it takes:
-// it uses the processor or the disk, or is traced.
+// and the others are idle, for much longer than this program ever paused. A rank that saves,
+// evaluates, compiles or is stopped in a debugger is none of these, however long it takes: it uses
+// the processor or the disk, or is traced.
 #pragma once
 
 #include <sys/types.h>
@@ -21,12 +21,12 @@
 
 namespace ddp_doctor {
 
-// How long a job may stand still before it is ended.
+// How long a job may make no progress before it is stopped.
 struct Patience {
-  std::chrono::seconds deadlocked{5};        // provably for ever; zero: only `still` ends it
-  std::optional<std::chrono::seconds> idle;  // nothing: as the pauses seen so far suggest
-  std::chrono::seconds still{300};           // nothing moved
-  std::chrono::seconds busy{1800};           // nothing moved, but some process is at work
+  std::chrono::seconds deadlocked{5};        // a proven deadlock; zero: only `still` stops it
+  std::optional<std::chrono::seconds> idle;  // nothing: derived from the longest pause so far
+  std::chrono::seconds still{300};           // no progress
+  std::chrono::seconds busy{1800};           // no progress, but some process uses the processor
 };
 
 class StallJudge {

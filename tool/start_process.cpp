@@ -47,7 +47,7 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   pid_t pid = -1;
   if (pipe2(trouble, O_CLOEXEC) != 0 || (pid = fork()) < 0) {
     throw Error(fmt::format(
-        "{} cannot be started: {}; end some processes, or raise the limits (ulimit -u, -n)",
+        "{} cannot be started: {}; stop some processes, or raise the limits (ulimit -u, -n)",
         words.front(), std::strerror(errno)));
   }
   if (pid == 0) {

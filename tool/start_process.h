@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Starts a program as a process of ours.
+// Starts a program as a child process.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
 namespace ddp_doctor {
 
 // `command[0]` is the path of the executable, or of a script that the shell can run. It leads a
-// process group of its own, reads nothing, writes to `output`, and is killed if we die. Throws
-// Error if it cannot be started.
+// process group of its own, reads nothing, writes to `output`, and is killed if ddp-doctor dies.
+// Throws Error if it cannot be started.
 pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
                     int output);
 

@@ -22,6 +22,7 @@ struct RenderOptions {
   // server links to source files name them from that root. Empty: as the record has them.
   std::filesystem::path root = {};
   std::filesystem::path folder = {};
+  bool verbose = false;  // text: DDP's runtime fields, per-strategy step tables, evidence
 };
 
 // For people. The verdict is the last line.

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lib/log.h"
 #include "lib/record/progress.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
@@ -67,7 +68,9 @@ void ReplicaWatch::look() noexcept {
   if (now < next_) return;
   try {
     look_now();
-  } catch (...) {  // the record is being created; the report will show errors
+  } catch (const std::exception& error) {
+    // The record is being created; the report will show errors.
+    log::debug("comparing the replicas failed and will be tried again: {}", error.what());
   }
   next_ = std::chrono::steady_clock::now() + kEvery;
 }
@@ -93,7 +96,12 @@ void ReplicaWatch::look_now() {
     not_before_ = 2 * step;  // request values less and less often
     return;
   }
-  if (asked_step_ > 0) lead_ = std::min(4 * lead_, kMaxLead);
+  if (asked_step_ > 0) {
+    lead_ = std::min(4 * lead_, kMaxLead);
+    log::debug(
+        "the request for the values of {} at step {} was not answered; asking {} steps ahead",
+        names.front(), asked_step_, lead_);
+  }
   ask(static_cast<int>(readers.size()), names);
 }
 

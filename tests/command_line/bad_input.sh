@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Whatever is wrong with the input: a message that says so and what to do, exit 2, nothing left.
+# Invalid input: a message that names the problem and what to do, exit 2, no process or file left.
 . "$(dirname "$0")/lib.sh"
 doctor 2 run "$work/missing.pt"; complained 'missing.pt: no such file'
 : >"$work/empty.pt"; doctor 2 run "$work/empty.pt"; complained 'empty.pt: the file is empty'
-doctor 2 run "$work"; complained 'is a folder'
-echo 'import torch' >"$work/train.txt"; doctor 2 run "$work/train.txt"; complained 'not a TorchScript program'
+doctor 2 run "$work"; complained 'is a directory'
+echo 'import torch' >"$work/train.txt"; doctor 2 run "$work/train.txt"; complained 'neither a Python program .* nor a TorchScript program'
 
 size=$(stat -c %s "$EXAMPLES/cnn.pt")
 for i in $(seq 20); do
@@ -32,7 +32,7 @@ doctor 2 run "$FIXTURES/vector_loss.pt"; complained 'the loss has shape \[8\], n
 doctor 2 run "$FIXTURES/all_frozen.pt"; complained 'no parameter requires a gradient'
 
 mkdir "$work/full"; : >"$work/full/file"
-doctor 2 run "$EXAMPLES/orphan.pt" --out "$work/full"; complained 'holds something already'
+doctor 2 run "$EXAMPLES/orphan.pt" --out "$work/full"; complained 'is not empty'
 doctor 2 run "$EXAMPLES/orphan.pt" --out "$work/full/file"; complained 'is a file'
 doctor 2 run "$EXAMPLES/orphan.pt" --out /proc/nowhere; complained 'cannot be written'
 doctor 2 report "$work/full"; complained 'contains no run'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Rank parity chooses the branch: defaults fail as PyTorch really does, find_unused_parameters cures it.
+# Rank parity chooses the branch: the defaults fail as in PyTorch, find_unused_parameters fixes it.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/conditional.pt" --format json
 json 'first["rule"] == "DDP202" and len(r["findings"]) == 1 and first["first_step"] == 1'

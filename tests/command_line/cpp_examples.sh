@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Trainers in C++, as their authors wrote them: each diagnosed by its own bug, and quiet once mended.
+# Trainers in C++, as their authors wrote them: each diagnosed by its own bug, and healthy once fixed.
 . "$(dirname "$0")/lib.sh"
 trainers=$EXAMPLES/cpp
 

@@ -39,5 +39,5 @@ printed '^    rank 1: error ValueError: bad sample 17$'
 doctor 3 explain - <<<'ValueError: bad sample 17'; said 'ValueError: bad sample 17'; said 'ddp-doctor run train.py'
 doctor 3 explain - <<<'it does not work'; said 'Paste the whole output'
 doctor 3 explain - </bin/ls
-doctor 2 explain - </dev/null; complained 'nothing came from standard input'
-doctor 2 explain DDP999; complained 'takes an error text from standard input'
+doctor 2 explain - </dev/null; complained 'standard input is empty'
+doctor 2 explain DDP999; complained 'reads an error text from standard input'

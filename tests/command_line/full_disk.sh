@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# A full disk: said so, exit 2, nothing left, and the record readable up to the last step that fitted.
+# A full disk: the message says so, exit 2, nothing left, and the record is readable up to the last step that fitted.
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/disk"
 if ! mount -t tmpfs -o size=3m tmpfs "$work/disk" 2>/dev/null; then

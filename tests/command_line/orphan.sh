@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The orphan layer: DDP201 first, step 1 already unsynchronized, PyTorch's own error at step 2, and two cures that are clean.
+# The orphan layer: DDP201 first, step 1 already unsynchronized, PyTorch's own error at step 2, and two fixes that work.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$EXAMPLES/orphan.pt" --format json
 json 'r["verdict"] == "sick" and first["rule"] == "DDP201" and len(r["findings"]) == 1'

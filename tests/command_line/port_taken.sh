@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# --master-port: works where the port is free, says so where it is not.
+# --master-port: works where the port is free, the message says so where it is not.
 . "$(dirname "$0")/lib.sh"
 "$python" - "$work/port" <<'PY' &
 import socket, sys, time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Ranks are forked from a worker that waits. They look like processes of their own, and an examination outlives that worker.
+# Ranks are forked from a prepared worker. They look like separate processes, and an examination survives the loss of the worker.
 . "$(dirname "$0")/lib.sh"
 "$DDP_DOCTOR" run "$EXAMPLES/gpt.pt" --strategies ddp,ddp-find-unused --steps 10 --out "$work/run" --format json >"$work/out" 2>"$work/err" &
 doctor_pid=$!

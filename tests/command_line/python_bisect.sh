@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Forty commits: one bypasses the wrapper, a later one leaves a head unused, three in between do not even start.
+# Forty commits: one bypasses the wrapper, a later one leaves a head unused, three in between do not start.
 . "$(dirname "$0")/lib.sh"
 need_torch
 deadline=900
@@ -77,7 +77,7 @@ printed '^    Change 17$'; printed '^\+ DDP101 wrapper-bypassed: error'; printed
 doctor 3 bisect --good change-18 --bad change-22 --select DDP101 -- train.py
 printed '^Verdict: inconclusive: '; printed "^  $(git rev-parse change-20 | cut -c1-10)"
 doctor 2 bisect --good change-30 --bad change-31 --select DDP306 -- train.py; complained 'change-31 is not bad'
-doctor 2 bisect --good change-3 --bad change-2 -- train.py; complained 'is no ancestor'
+doctor 2 bisect --good change-3 --bad change-2 -- train.py; complained 'is not an ancestor'
 doctor 2 bisect --good nowhere --bad change-2 -- train.py; complained 'nowhere: no such commit'
 doctor 2 bisect --bad change-2 -- train.py; complained '--good'
 git clone -q "$repository" "$work/clone" && cd "$work/clone" || exit 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# However a program in Python ends: the rank is named, and the report is complete up to there.
+# However a Python program ends, the report names the rank and is complete up to that point.
 . "$(dirname "$0")/lib.sh"
 need_torch
 train() { doctor "$1" run "$here/train.py" --format json -- --end "$2"; }
@@ -19,7 +19,7 @@ echo 'import torch, nowhere' >"$work/train.py"
 doctor 2 run "$work/train.py" --out "$work/run"; complained "ModuleNotFoundError: No module named 'nowhere'"
 doctor 2 report "$work/run"; complained "ModuleNotFoundError: No module named 'nowhere'"
 echo 'import time; time.sleep(60)' >"$work/train.py"
-doctor 2 run "$work/train.py" --timeout 1; complained 'nothing moved for 1 s, .*--timeout'
+doctor 2 run "$work/train.py" --timeout 1; complained 'no progress for 1 s, .*--timeout'
 
 # A rank that cannot leave the interpreter has finished all the same.
 cat >"$work/train.py" <<PY
@@ -32,4 +32,4 @@ if os.environ["RANK"] == "1":
     builtins.hangs = Hangs()
 PY
 doctor 0 run "$work/train.py" --format json
-json 'r["verdict"] == "healthy" and any("rank 1 had finished, but its process did not end" in n for n in runs["as-is"]["notes"])'
+json 'r["verdict"] == "healthy" and any("rank 1 had finished, but its process did not exit" in n for n in runs["as-is"]["notes"])'

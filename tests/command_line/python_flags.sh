@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Flags that mean nothing to this kind of program are refused, with what to do; as settings in the environment they wait
+# Flags that have no meaning for this kind of program are refused, with what to do; in the environment they are defaults
 # for the programs that they concern.
 . "$(dirname "$0")/lib.sh"
 need_torch
 : >"$work/train.py"
 for flag in "--lr 1" "--optimizer adam" "--input float32[1]" "--strategies ddp" "--steps 3" "--accumulate 2" "--seed 1"; do
-  doctor 2 run "$work/train.py" $flag; complained "${flag% *} concerns TorchScript programs; pass your program's own arguments after --"
+  doctor 2 run "$work/train.py" $flag
+  case $flag in
+    --strategies*) complained "--strategies concerns TorchScript programs; .*ddp-doctor compare .*train.py @ddp-find-unused" ;;
+    *) complained "${flag% *} concerns TorchScript programs; put the program's own arguments after --: ddp-doctor run .*train.py -- ${flag% *} " ;;
+  esac
   doctor 2 run $flag -- true; complained "${flag% *} concerns TorchScript programs"
 done
 for flag in "--master-port 29500" "--python python3"; do
@@ -21,7 +25,7 @@ complained 'starts no ranks.*environment variable [A-Z_]* expected.*ddp-doctor r
 doctor 2 run --epochs; complained '--epochs: not known to ddp-doctor'
 doctor 2 run "$work/missing.py"; complained 'missing.py: no such file'
 printf '#!/bin/sh\n' >"$work/trainer"
-doctor 2 run "$work/trainer"; complained 'trainer: an executable, .*put it after --: ddp-doctor run -- '
+doctor 2 run "$work/trainer"; complained 'trainer: is an executable; put it after --: ddp-doctor run -- '
 (cd "$work" && doctor 2 run trainer && complained 'ddp-doctor run -- ./trainer') || exit 1
 printf 'PK\3\4' >"$work/script.pt"
 doctor 2 run "$work/script.pt" -- --lr 1; complained 'takes no arguments'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Which Python runs train.py: the first that has torch, found without importing it; and what is said where there is none.
+# Which Python runs train.py: the first that has torch, found without importing it; and the message if there is none.
 . "$(dirname "$0")/lib.sh"
 need_torch
 unset DDP_DOCTOR_PYTHON
@@ -25,8 +25,8 @@ DDP_DOCTOR_PYTHON=$work/first/python3 doctor 3 run "$work/train.py"; said 'first
 
 # An explicit one is never replaced.
 doctor 2 run --python "$work/bare/python3" "$work/train.py"; complained 'bare/python3: Python 3.12.1 has no torch; give a Python that has torch'
-doctor 2 run --python "$work/nowhere/python3" "$work/train.py"; complained 'nowhere/python3: is not there, or not executable'
-doctor 2 run --python "$work/broken/python3" "$work/train.py"; complained 'does not work: no module named encodings'
+doctor 2 run --python "$work/nowhere/python3" "$work/train.py"; complained 'nowhere/python3: is missing or not executable'
+doctor 2 run --python "$work/broken/python3" "$work/train.py"; complained 'failed: no module named encodings'
 doctor 2 run --python true "$work/train.py"; complained 'is not a Python'
 
 # The system's own Python is the last resort.

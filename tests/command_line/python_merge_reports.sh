@@ -64,7 +64,7 @@ printed '^Verdict: healthy: 4 ranks x 6 steps, replicas bit-identical$'
 doctor 2 report "$work/node0.json" "$work/all.json"
 complained 'are both about rank 0-1; give the reports that one job left on its machines'
 doctor 2 report "$work/node0.json" "$work/node1"
-complained 'node0.json is a file and .*node1 is a folder; give run folders, or reports of them'
+complained 'node0.json is a file and .*node1 is a directory; give either run directories or JSON reports of them'
 head -c 500 "$work/node1.json" >"$work/cut.json"
 doctor 2 report "$work/node0.json" "$work/cut.json"
 complained 'cut.json: no JSON, or cut off; make it again'
@@ -72,7 +72,7 @@ echo '{"a": 1}' >"$work/other.json"
 doctor 2 report "$work/other.json"
 complained 'other.json: JSON, but no report of ddp-doctor'
 doctor 2 report "$work/all.json" --baseline "$work/b.json" --update-baseline
-complained 'give run folders'
+complained 'give run directories'
 
 # Each machine agrees with itself; they differ from one another.
 doctor 1 run "$work/train.py" --nproc-per-node 4 --out "$work/apart" -- part

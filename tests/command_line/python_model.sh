@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Which parameters, which modules: the indices of a pasted error in a program at hand, and the smallest set of modules that explains it.
+# Which parameters, which modules: the parameter indices of a pasted error, looked up in a program, and the smallest set of modules that explains it.
 . "$(dirname "$0")/lib.sh"
 need_torch
 deadline=300
@@ -29,7 +29,7 @@ PY
 
 doctor 0 bisect --model "$corpus/ddp201_unused_parameters_3.py" -- bug
 printed '^  confidence \(2 parameters\): ranks 0 and 1, in [0-9]+ of [0-9]+ steps?, first in step 1$'
-printed '^  confidence: runs through, nothing is unused$'
+printed '^  confidence: completes, nothing is unused$'
 printed '^Verdict: confidence explains it'
 doctor 0 bisect --model "$corpus/ddp201_unused_parameters_3.py" -- fixed
 printed '^Verdict: no parameter is unused$'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# A program in which there is nothing to compare: said what was not checked, and why; exit 3.
+# A program in which there is nothing to compare: the report says what was not checked, and why; exit 3.
 . "$(dirname "$0")/lib.sh"
 need_torch
 inconclusive() {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What a program writes never makes it wait, is passed on as lines, and is kept at both ends.
+# The output of a program never blocks it, is passed on line by line, and its beginning and end are kept.
 . "$(dirname "$0")/lib.sh"
 need_torch
 doctor 0 run "$here/train.py" --out "$work/run" -- --end shout
@@ -10,7 +10,7 @@ said '^\[rank 0\] the last line$'
 for rank in 0 1; do
   log=$work/run/00-as-is/rank-0000$rank.log
   [ "$(wc -c <"$log")" -lt 2200000 ] || fail "$log is too long"
-  head -1 "$log" | grep -q 'has the words' && grep -aq 'bytes left out here' "$log" && tail -1 "$log" | grep -qx 'the last line' ||
+  head -1 "$log" | grep -q 'has the words' && grep -aq 'bytes omitted here' "$log" && tail -1 "$log" | grep -qx 'the last line' ||
     fail "$log: an end is missing"
 done
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Where ranks meet: at a free port, at another one if somebody was quicker, or where the user says.
+# The port of the ranks' store: a free one, another one if a process took it, or the one that the user chose.
 . "$(dirname "$0")/lib.sh"
 need_torch
 # Whoever comes first to a port finds it taken.
@@ -12,7 +12,7 @@ if os.path.exists(seen):
     raise OSError(98, "Address already in use")
 runpy.run_path("$here/train.py", run_name="__main__")
 PY
-doctor 0 run "$work/train.py" -- 2; said "the ranks' port was taken by somebody else"
+doctor 0 run "$work/train.py" -- 2; said "another process took the ranks' port"
 [ "$(ls "$work" | grep -c seen-)" = 2 ] || fail "$last: not two attempts before the last"
 rm "$work"/seen-*
 doctor 2 run "$work/train.py" -- 9; complained 'Address already in use'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# ddp-doctor run train.py: starts the ranks itself; the program's words and output are its own.
+# ddp-doctor run train.py: starts the ranks itself; the program's arguments and output are unchanged.
 . "$(dirname "$0")/lib.sh"
 need_torch
 doctor 0 run "$here/train.py" --out "$work/run" --format json -- --steps 5 one -- --two
@@ -26,4 +26,4 @@ got=0
 env DDP_DOCTOR=0 "$DDP_DOCTOR" run "$here/train.py" >"$work/out" 2>"$work/err" || got=$?
 last="DDP_DOCTOR=0 ddp-doctor run train.py"
 [ $got = 3 ] || fail "$last: exit code $got, not 3"
-said 'rank 1 of 2'; printed 'DDP_DOCTOR=0 switches the probe off'
+said 'rank 1 of 2'; printed 'DDP_DOCTOR=0 disables the probe'

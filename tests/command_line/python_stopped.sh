@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# A rank that is stopped for a while, by a person or a debugger, is waited for.
+# A rank that is stopped for a while, by a signal or a debugger, is waited for.
 . "$(dirname "$0")/lib.sh"
 need_torch
 "$DDP_DOCTOR" run --stall-after 30 --out "$work/run" "$here/train.py" -- --steps 60 --sleep 0.05 >"$work/out" 2>"$work/err" &

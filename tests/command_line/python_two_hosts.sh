@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Two machines (network namespaces), one cut off in the midst of the training: the report of the one that is left names the rank that
-# does not answer, and the folders of both, merged, have all ranks.
+# Two machines (network namespaces), one disconnected during training: the report of the other names the rank that stopped
+# responding, and the folders of both, merged, have all ranks.
 . "$(dirname "$0")/lib.sh"
 need_torch
 a=ddpd-a-$$ b=ddpd-b-$$
@@ -60,7 +60,7 @@ cp "$work/a.out" "$work/out"; cp "$work/a.err" "$work/err"
 json '"rank 1 was not seen here" in " ".join(r["runs"][0]["notes"])'
 doctor 0 report "$work/a12" "$work/b12" --format json
 json 'r["verdict"] == "healthy" and len(r["runs"][0]["steps_table"]) == 12 and all(s["synced"] for s in r["runs"][0]["steps_table"])'
-doctor 2 report "$work/a12" "$work/a12"; complained "hold the same rank; give the folders that one job left on its machines"
+doctor 2 report "$work/a12" "$work/a12"; complained "contain the same rank; give the run directories of one job"
 
 last="a run on two machines, one cut off"
 side 0 100000 & first=$!

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# A branch that one rank leaves in one step only: the cause is named although no step is complete on every rank then.
+# One rank takes another branch in a single step: the cause is named although no later step completes on every rank.
 . "$(dirname "$0")/lib.sh"
 doctor 1 run "$FIXTURES/one_rank_skips.pt" --strategies ddp,ddp-find-unused --timeout 10 --format json
 json 'first["rule"] == "DDP202" and first["first_step"] == 5 and len(r["findings"]) == 1'

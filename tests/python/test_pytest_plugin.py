@@ -10,6 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 DOCTOR = os.environ["DDP_DOCTOR"]
 PLUGIN = HERE.parent.parent / "probes" / "python" / "pytest_ddp_doctor"
 TRAIN = HERE.parent / "command_line" / "train.py"
+SICK = HERE.parent / "corpus" / "ddp101_wrapper_bypassed.py"
 
 TESTS = f'''
 import os, subprocess, sys
@@ -47,6 +48,9 @@ def test_environment_is_as_it_was():
 def test_script(ddp_doctor):
     report = ddp_doctor.run({str(TRAIN)!r}, "--steps", "3", "--end", "none", nproc=2)
     assert report["verdict"] == "healthy" and report["world_size"] == 2
+
+def test_sick_script(ddp_doctor):
+    ddp_doctor.run({str(SICK)!r}, "bug", nproc=2)
 '''
 
 
@@ -67,9 +71,14 @@ def main():
     print(said)
     for line in ("PASSED test_training.py::test_spawned[False]", "FAILED test_training.py::test_spawned[True]", "FAILED test_training.py::test_nothing",
                  "FAILED test_training.py::test_that_fails_by_itself", "PASSED test_training.py::test_environment_is_as_it_was",
-                 "PASSED test_training.py::test_script", "DDP101 wrapper-bypassed: error", "no rank was examined", "one is not two"):
+                 "PASSED test_training.py::test_script", "FAILED test_training.py::test_sick_script", "DDP101 wrapper-bypassed: error", "no rank was examined", "one is not two"):
         assert line in said, f"not said: {line}"
-    assert said.count("DDP101 wrapper-bypassed: error") == 1
+    # Each failure shows the brief report: the finding with its fix, and the verdict.
+    for test in ("test_spawned[True]", "test_sick_script"):
+        failure = said.split(f"_ {test} _")[1].split("\n___")[0].split("\n===")[0]
+        assert failure.count("DDP101 wrapper-bypassed: error") == 1, failure
+        assert "Verdict: sick: DDP101" in failure, failure
+        assert len(failure.splitlines()) <= 45, failure
 
 
 if __name__ == "__main__":

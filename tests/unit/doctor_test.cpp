@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -20,6 +21,10 @@
 namespace ddp_doctor {
 namespace {
 
+using testing::AnyOf;
+using testing::ContainsRegex;
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -52,20 +57,156 @@ TEST(Doctor, EndsUsageErrorsInANextAction) {
     const auto outcome = doctor(args);
     EXPECT_EQ(outcome.code, exit_code::kCouldNotRun);
     EXPECT_THAT(outcome.err, StartsWith("ddp-doctor: error: "));
-    EXPECT_THAT(outcome.err, HasSubstr("--help` for what it takes."));
+    EXPECT_THAT(outcome.err, HasSubstr("--help` for its "));
     EXPECT_EQ(outcome.out, "");
   }
 }
 
-TEST(Doctor, KnowsAMisspeltFlag) {
-  const auto answer = [](const std::vector<std::string>& args) { return doctor(args).err; };
-  EXPECT_THAT(answer({"run", "--evry", "3", "train.py"}),
-              HasSubstr("--evry is not known to ddp-doctor; did you mean --every? What is your "
-                        "program's stands after --\n"));
-  EXPECT_THAT(answer({"report", "--fromat=json", "run"}), HasSubstr("did you mean --format?\n"));
-  EXPECT_THAT(answer({"check", "--max-drfit", "0"}), HasSubstr("did you mean --max-drift?"));
-  EXPECT_THAT(answer({"run", "train.py", "--epochs", "3"}), Not(HasSubstr("did you mean")));
-  EXPECT_THAT(answer({"run", "train.py", "--lt", "3"}), Not(HasSubstr("did you mean")));
+std::string complaint(const std::vector<std::string>& args) { return doctor(args).err; }
+
+// The command that a complaint proposes, as words; that it is not refused in turn is checked.
+std::vector<std::string> proposal(const std::vector<std::string>& args) {
+  const std::string text = complaint(args);
+  const auto at = text.find(": ddp-doctor ");
+  if (at == std::string::npos) return {"nothing proposed: " + text};
+  std::istringstream in(text.substr(at + 13, text.find('\n', at) - at - 13));
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  const std::string next = complaint(words);
+  EXPECT_THAT(next, AnyOf(HasSubstr(": no such file"), HasSubstr(": no such command"))) << text;
+  return words;
+}
+
+TEST(Usage, KnowsAMisspeltFlag) {
+  EXPECT_THAT(complaint({"run", "--evry", "3", "train.py"}),
+              HasSubstr("--evry is not known to ddp-doctor; did you mean --every? Try: ddp-doctor "
+                        "run --every 3 train.py\n"));
+  EXPECT_THAT(complaint({"report", "--fromat=json", "run"}), HasSubstr("did you mean --format?\n"));
+  EXPECT_THAT(complaint({"check", "--max-drfit", "0"}), HasSubstr("did you mean --max-drift?"));
+  EXPECT_THAT(
+      complaint({"run", "missing.py", "--evry=3"}),
+      HasSubstr("Try: ddp-doctor run --every=3 missing.py\nIf it belongs to missing.py, put "
+                "it after --: ddp-doctor run missing.py -- --evry=3\n"));
+  EXPECT_THAT(complaint({"run", "train.py", "--epochs", "3"}), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(complaint({"run", "train.py", "--lt", "3"}), Not(HasSubstr("did you mean")));
+}
+
+TEST(Usage, KnowsWhatOtherLaunchersCallTheNumberOfRanks) {
+  for (const char* flag : {"--nproc", "-n", "-np", "--np", "--num_processes", "--world-size"}) {
+    EXPECT_THAT(complaint({"run", flag, "2", "missing.py"}),
+                HasSubstr(std::string(flag) +
+                          " is not known to ddp-doctor; did you mean --nproc-per-node?"));
+    EXPECT_THAT(proposal({"run", flag, "2", "missing.py"}),
+                ElementsAre("run", "--nproc-per-node", "2", "missing.py"));
+  }
+  EXPECT_THAT(proposal({"check", "-n", "4", "missing.py", "--epochs", "3"}),
+              ElementsAre("check", "--nproc-per-node", "4", "missing.py", "--", "--epochs", "3"));
+  EXPECT_THAT(complaint({"run", "--nproc_per_node", "2", "missing.py"}),
+              HasSubstr("missing.py: no such file"));
+  EXPECT_THAT(complaint({"demo", "orphan", "-n", "4"}),
+              HasSubstr("did you mean --nproc-per-node?"));
+}
+
+TEST(Usage, GivesTorchrunItsFlags) {
+  const auto answer = complaint({"run", "--nnodes", "2", "--every", "1", "--nproc-per-node", "4",
+                                 "train.py", "--epochs", "3"});
+  EXPECT_THAT(answer, HasSubstr("--nnodes is a flag of torchrun; give it to torchrun: ddp-doctor "
+                                "run --every 1 -- torchrun --nnodes 2 --nproc-per-node 4 train.py "
+                                "--epochs 3\n"));
+  EXPECT_THAT(complaint({"run", "--standalone", "train.py"}),
+              HasSubstr("ddp-doctor run -- torchrun --standalone train.py\n"));
+}
+
+TEST(Usage, PutsDashesBeforeACommand) {
+  EXPECT_THAT(complaint({"run", "--every", "2", "env", "--nproc-per-node", "2", "train.py"}),
+              HasSubstr("env is a command: put -- before it: ddp-doctor run --every 2 -- env "
+                        "--nproc-per-node 2 train.py\n"));
+  EXPECT_THAT(
+      complaint({"run", "-m", "package.train", "--epochs", "3"}),
+      HasSubstr("ddp-doctor run --nproc-per-node 2 -- python -m package.train --epochs 3\n"));
+}
+
+TEST(Usage, PutsTheProgramsArgumentsAfterDashes) {
+  EXPECT_THAT(proposal({"run", "missing.py", "--lr", "0.1", "--epochs", "3"}),
+              ElementsAre("run", "missing.py", "--", "--lr", "0.1", "--epochs", "3"));
+  EXPECT_THAT(proposal({"run", "missing.py", "--lr", "0.1"}),
+              ElementsAre("run", "missing.py", "--", "--lr", "0.1"));
+  EXPECT_THAT(
+      proposal({"run", "--epochs", "3", "--every", "2", "missing.py", "--seed=1", "fast"}),
+      ElementsAre("run", "--every", "2", "missing.py", "--", "--epochs", "3", "--seed=1", "fast"));
+  EXPECT_THAT(proposal({"run", "missing.py", "--epochs", "3", "--", "--lr", "1"}),
+              ElementsAre("run", "missing.py", "--", "--epochs", "3", "--lr", "1"));
+  EXPECT_THAT(proposal({"run", "--epochs", "3", "--", "no-such-command"}),
+              ElementsAre("run", "--", "no-such-command", "--epochs", "3"));
+  EXPECT_THAT(complaint({"run", "missing.py", "--name", "two words"}),
+              HasSubstr("ddp-doctor run missing.py -- --name 'two words'\n"));
+  EXPECT_THAT(complaint({"run", "missing.pt", "--epochs", "3"}),
+              HasSubstr("a TorchScript program takes no arguments; remove"));
+}
+
+TEST(Usage, KnowsMisspeltNames) {
+  for (const auto& [args, meant] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"rnu", "t.py"}, "rnu is not a command; did you mean run?"},
+           {{"compere"}, "did you mean compare?"},
+           {{"train.py"}, "to examine it: ddp-doctor run train.py"},
+           {{"explain", "wraper-bypassed"}, "did you mean wrapper-bypassed?"},
+           {{"explain", "ddp1O1"}, "did you mean DDP101?"},
+           {{"run", "t.py", "--select", "DDP1O1"}, "DDP1O1 is not a rule; did you mean DDP101?"},
+           {{"run", "t.pt", "--strategies", "ddp-find-unusd"}, "did you mean ddp-find-unused?"},
+           {{"demo", "curiculum"}, "there is no demo curiculum; did you mean curriculum?"}})
+    EXPECT_THAT(complaint(args), HasSubstr(meant));
+  EXPECT_THAT(complaint({"explain", "DDP12"}),
+              AnyOf(HasSubstr("did you mean DDP1"), HasSubstr("`ddp-doctor rules` lists them")));
+  TemporaryFolder folder;
+  const std::string program = folder.path() / "t.py";
+  std::ofstream{program};
+  EXPECT_THAT(complaint({"compare", program + "@ddp-static"}),
+              HasSubstr("did you mean ddp-static-graph?"));
+}
+
+TEST(Usage, TellsWhyAReportCannotBeWritten) {
+  TemporaryFolder folder;
+  const std::string missing = folder.path() / "missing";
+  EXPECT_THAT(complaint({"run", "--report", missing + "/r.html", "t.py"}),
+              HasSubstr("the directory " + missing + " does not exist: create it\n"));
+  std::ofstream{missing};
+  EXPECT_THAT(complaint({"run", "--report", missing + "/r.html", "t.py"}),
+              HasSubstr(missing + " is not a writable directory: name another"));
+}
+
+TEST(Usage, SaysHowManyStepsEachCommandRecords) {
+  EXPECT_THAT(doctor({"run", "--help"}).out, HasSubstr("[1; 10 for Python and commands]"));
+  EXPECT_THAT(doctor({"check", "--help"}).out,
+              HasSubstr("Record every Nth step, and the first and the last [1]"));
+}
+
+TEST(Check, LetsInconclusiveRunsPassWhereItIsTold) {
+  const auto fails = doctor({"check", "--", "true"});
+  EXPECT_EQ(fails.code, exit_code::kInconclusive);
+  EXPECT_THAT(fails.out, Not(HasSubstr("passes")));
+  const auto passes = doctor({"check", "--inconclusive", "pass", "--", "true"});
+  EXPECT_EQ(passes.code, exit_code::kHealthy);
+  EXPECT_THAT(passes.out, HasSubstr("Verdict: inconclusive: "));
+  EXPECT_THAT(passes.out, EndsWith(" (passes: --inconclusive pass)\n"));
+  EXPECT_EQ(doctor({"check", "--bisect", "--inconclusive", "pass", "--", "true"}).code,
+            exit_code::kCannotTell);
+}
+
+TEST(Log, ShowsDiagnosticsWhereTheyAreAskedFor) {
+  EXPECT_EQ(doctor({"run", "--", "true"}).err, "");
+  const auto verbose = doctor({"run", "-v", "--", "true"}).err;
+  EXPECT_THAT(verbose, ContainsRegex("ddp-doctor: [0-9:.]+ info: starting 1 process"));
+  EXPECT_THAT(verbose, Not(HasSubstr(" debug: ")));
+  const auto all = doctor({"run", "-vv", "--", "true"}).err;
+  EXPECT_THAT(all, ContainsRegex(" debug: process [0-9]+ is the command: .*true\n"));
+  EXPECT_THAT(all, HasSubstr(" debug: the command ended: exited 0\n"));
+  EXPECT_THAT(doctor({"run", "-q", "-v", "--", "true"}).err, HasSubstr("excludes"));
+  setenv("DDP_DOCTOR_LOG", "info", 1);
+  EXPECT_THAT(doctor({"run", "--", "true"}).err, HasSubstr(" info: "));
+  setenv("DDP_DOCTOR_LOG", "loud", 1);
+  EXPECT_THAT(doctor({"rules"}).err,
+              HasSubstr("DDP_DOCTOR_LOG=loud: not a level; use off, warn, info or debug"));
+  unsetenv("DDP_DOCTOR_LOG");
 }
 
 TEST(Doctor, HasAPageForEveryRule) {

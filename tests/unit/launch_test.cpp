@@ -97,7 +97,7 @@ TEST_F(Launching, KeepsBothEndsOfALongOutput) {
   const std::string log = content_of(folder_.path() / "rank-00000.log");
   EXPECT_LT(log.size(), 2'200'000u);
   EXPECT_TRUE(log.starts_with("first\nxxx"));
-  EXPECT_THAT(log, HasSubstr("bytes left out here"));
+  EXPECT_THAT(log, HasSubstr("bytes omitted here"));
   EXPECT_TRUE(log.ends_with("x\nlast\n"));
   EXPECT_GT(heard_.str().size(), 5'000'000u);
 }

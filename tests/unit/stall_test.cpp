@@ -115,7 +115,7 @@ TEST_F(StallTest, IsOneWhereThatRankDoesNothingForLong) {
   call(0);
   end(1, call(1));
   EXPECT_THAT(said_sometime({{0, waiting_.pid()}, {1, waiting_too_.pid()}}),
-              HasSubstr("rank 0 waited inside a collective and rank 1 did nothing at all"));
+              HasSubstr("rank 0 waited inside a collective and rank 1 was idle"));
 }
 
 TEST_F(StallTest, IsOneWhereThatRankWasStopped) {
@@ -124,7 +124,7 @@ TEST_F(StallTest, IsOneWhereThatRankWasStopped) {
   call(1);
   kill(waiting_too_.pid(), SIGSTOP);
   EXPECT_THAT(said_sometime({{0, waiting_.pid()}, {1, waiting_too_.pid()}}),
-              HasSubstr("rank 1 did nothing at all"));
+              HasSubstr("rank 1 was idle"));
 }
 
 TEST_F(StallTest, IsNotWhereARankRuns) {

@@ -30,7 +30,6 @@ struct BisectOptions {
   OutputOptions output;
   std::string good, bad;
   bool model = false;
-  bool verbose = false;
 };
 
 class WorkingFolder {
@@ -49,8 +48,8 @@ class WorkingFolder {
   const fs::path before_;
 };
 
-// Python finds the modules of the commit, not those of the user's checkout, and keeps no compiled
-// ones: two commits within a second may have files of one size and time.
+// Makes Python find the modules of the commit, not those of the user's checkout, and write no .pyc
+// files: files of two commits may have the same size and time.
 void prepare_python(const Bisection& bisection) {
   setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
   const char* given = std::getenv("PYTHONPATH");
@@ -80,7 +79,7 @@ JudgedCommit judge(const CLI::App& app, const BisectOptions& options, const Call
                       .title = git(bisection.repository(), {"log", "-1", "--format=%s", commit})};
   try {
     const WorkingFolder there(bisection.check_out(commit));
-    const ExaminationMode how{.pass_on = options.verbose};
+    const ExaminationMode how{.pass_on = options.output.verbose > 0};
     const int code = examine_program(app, options.arguments, how, call, [&](Report report) {
       const auto rendering = rendering_of(options.output, call.streams);
       apply_gate(report, options.gate, rendering, call.streams.err);
@@ -101,7 +100,7 @@ JudgedCommit judge(const CLI::App& app, const BisectOptions& options, const Call
   return judged;
 }
 
-// What decides is the flags' doing; what a commit's run shows beyond that is no news.
+// Keeps the findings that the flags select; the others are not what is searched for.
 void keep_what_fails(JudgedCommit& judged, const RenderOptions& rendering) {
   std::erase_if(judged.findings, [&](const Finding& finding) {
     return !rendering.fail_on || finding.severity < *rendering.fail_on;
@@ -112,18 +111,18 @@ int bisect(const CLI::App& app, BisectOptions& options, Call call) {
   check_gate(options.gate);
   if (!options.output.reports.empty() || options.arguments.out)
     throw Error(
-        "--report and --out belong to one examination, and a bisection has many; it prints its own "
-        "report, as JSON with --format json");
+        "bisect runs many examinations and prints its own report; remove --report and --out, and "
+        "use --format json for a machine-readable report");
   if (options.gate.update_baseline)
-    throw Error("--update-baseline has no place in a bisection; leave it away");
+    throw Error("bisect does not update a baseline; remove --update-baseline");
   if (options.gate.baseline) options.gate.baseline = fs::absolute(*options.gate.baseline);
   take_program(options.arguments, call);
   const InterruptGuard interrupt;
   Bisection bisection(options.good, options.bad);
   if (options.arguments.program.is_absolute())
     throw Error(
-        fmt::format("{}: would be the same file for every commit; name it relative to this "
-                    "folder",
+        fmt::format("{}: an absolute path is the same file for every commit; give a path relative "
+                    "to the current directory",
                     options.arguments.program.string()));
   prepare_python(bisection);
   const auto rendering = rendering_of(options.output, call.streams);
@@ -131,8 +130,7 @@ int bisect(const CLI::App& app, BisectOptions& options, Call call) {
   const auto examine = [&](const std::string& commit) {
     JudgedCommit judged = judge(app, options, call, bisection, commit);
     keep_what_fails(judged, rendering);
-    if (interrupt.requested())
-      throw Interrupted("interrupted; the worktree of the bisection is removed");
+    if (interrupt.requested()) throw Interrupted("interrupted; the temporary worktree was removed");
     call.streams.err << fmt::format("{} {} \"{}\": {}\n", bisected.examined.size() + 1,
                                     commit.substr(0, 10), judged.title, describe(judged))
                      << std::flush;
@@ -154,19 +152,19 @@ int bisect(const CLI::App& app, BisectOptions& options, Call call) {
   }
   bisected.first_bad = bisection.first_bad();
   bisected.suspects = bisection.left();
-  // Nobody has seen yet that the bad end is bad, if it is the first that is.
+  // If the bad end is the first bad commit, it has not been examined yet.
   if (bisected.find(bisected.first_bad) == nullptr) {
     const Outcome outcome = examine(bisected.first_bad);
     if (outcome == Outcome::kGood)
-      throw Error(
-          fmt::format("{} is not bad: none of what was asked for was found there; look at "
-                      "--select and --fail-on, or at the program's arguments",
-                      options.bad));
+      throw Error(fmt::format(
+          "{} is not bad: nothing that fails was found there; check --select, --fail-on and "
+          "the program's arguments",
+          options.bad));
     if (outcome == Outcome::kSkipped)
-      throw Error(
-          fmt::format("{} could not be judged, so nothing is known to be bad ({}); name a commit "
-                      "at which the program runs",
-                      options.bad, bisected.examined.back().reason));
+      throw Error(fmt::format(
+          "{} could not be examined, so no commit is known to be bad ({}); name a commit "
+          "at which the program runs",
+          options.bad, bisected.examined.back().reason));
   }
   const auto& repository = bisection.repository();
   bisected.parent = git(repository, {"rev-parse", bisected.first_bad + "^"});
@@ -186,10 +184,10 @@ int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
   take_program(options.arguments, call);
   if (options.arguments.program.extension() == ".pt")
     throw Error(
-        fmt::format("{0}: modules of a TorchScript program cannot be frozen; `ddp-doctor run "
-                    "{0}` names its unused parameters",
+        fmt::format("{0}: modules of a TorchScript program cannot be frozen; `ddp-doctor run {0}` "
+                    "names its unused parameters",
                     options.arguments.program.string()));
-  const ExaminationMode how{.pass_on = options.verbose};
+  const ExaminationMode how{.pass_on = options.output.verbose > 0};
   const ModelBisected bisected = bisect_model([&](const std::vector<std::string>& frozen) {
     ProgramArguments arguments = options.arguments;
     if (!frozen.empty())
@@ -201,7 +199,7 @@ int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
     });
     if (!run || code == exit_code::kInterrupted) throw Interrupted("interrupted");
     call.streams.err << fmt::format("{}: {}\n",
-                                    frozen.empty() ? "as it is" : arguments.flags.program.strategy,
+                                    frozen.empty() ? "unchanged" : arguments.flags.program.strategy,
                                     run->outcome)
                      << std::flush;
     return *run;
@@ -220,17 +218,16 @@ Action setup_bisect(CLI::App& app) {
   auto options = std::make_shared<BisectOptions>();
   options->arguments.strategies = {"ddp"};
   options->arguments.flags.every = 1;
-  app.add_option("--good", options->good, "A commit at which nothing was found yet")
-      ->type_name("REV");
-  app.add_option("--bad", options->bad, "A later one at which it is")
+  app.add_option("--good", options->good, "A commit without the finding")->type_name("REV");
+  app.add_option("--bad", options->bad, "A later commit with the finding")
       ->type_name("REV")
       ->capture_default_str();
-  app.add_flag("--model", options->model,
-               "Not the commit but the modules that explain unused parameters: runs PROGRAM with "
-               "ever fewer of them frozen. This does change what is trained");
+  app.add_flag(
+      "--model", options->model,
+      "Find the modules that explain unused parameters instead of the commit: runs PROGRAM with "
+      "fewer and fewer modules frozen. This changes what is trained");
   add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
-  app.add_flag("-v,--verbose", options->verbose, "Pass on what the program writes");
   add_output_flags(app, options->output);
   app.get_option("--format")->check(CLI::IsMember({"text", "json"}));
   add_environment_defaults(app);

@@ -14,12 +14,11 @@ struct CheckOptions {
   ProgramArguments arguments;
   GateOptions gate;
   OutputOptions output;
-  bool verbose = false;
   bool bisect = false;
   bool print_suppressions = false;
 };
 
-// To be pasted into ddp-doctor.toml, as strings of its list `suppress`.
+// Prints strings for the list `suppress` in ddp-doctor.toml.
 int print_suppressions(Report report, const OutputOptions& output, Streams streams) {
   keep_selected(report, output);
   const auto rendering = rendering_of(output, streams);
@@ -34,7 +33,7 @@ int print_suppressions(Report report, const OutputOptions& output, Streams strea
 int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
   check_gate(options.gate);
   prepare_reports(options.output);
-  const ExaminationMode how{.pass_on = options.verbose};
+  const ExaminationMode how{.pass_on = options.output.verbose > 0};
   return examine_program(app, options.arguments, how, call, [&](Report report) {
     apply_gate(report, options.gate, rendering_of(options.output, call.streams), call.streams.err);
     if (options.print_suppressions)
@@ -52,16 +51,18 @@ Action setup_check(CLI::App& app) {
   options->output.brief = true;
   add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
-  app.add_flag("--print-suppression", options->print_suppressions,
-               "Print what would suppress the findings, for ddp-doctor.toml, instead of them");
+  add_inconclusive_flag(app, options->output);
+  app.add_flag(
+      "--print-suppression", options->print_suppressions,
+      "Print the suppressions of the findings, for ddp-doctor.toml, instead of the report");
   app.add_flag("--bisect", options->bisect,
-               "Exit codes for `git bisect run`: 0 good, 1 bad, 125 where nothing can be said");
-  app.add_flag("-v,--verbose", options->verbose, "Pass on what the program writes");
+               "Exit codes for `git bisect run`: 0 good, 1 bad, 125 otherwise");
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
     if (!options->bisect) return check(app, *options, call);
     let_selected_decide(app, options->output);
+    options->output.inconclusive = "fail";  // neither good nor bad
     try {
       return exit_code::for_bisect(check(app, *options, call));
     } catch (const Interrupted&) {

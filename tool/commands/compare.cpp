@@ -9,6 +9,7 @@
 #include "lib/record/worker.h"
 #include "tool/command.h"
 #include "tool/examination.h"
+#include "tool/misspelling.h"
 #include "tool/output.h"
 #include "tool/program_file.h"
 #include "tool/program_flags.h"
@@ -38,9 +39,11 @@ void check_strategy(const std::string& program, const std::string& strategy,
                     const Strategies& known) {
   for (const auto& part : words_of(strategy, '+')) {
     if (part == kAsIs && std::size(known) == std::size(kProgramStrategies)) continue;
-    if (std::find(std::begin(known), std::end(known), part) == std::end(known))
-      throw Error(fmt::format("{}@{}: not a strategy for this program; there are {}", program, part,
-                              fmt::join(known, ", ")));
+    if (std::find(std::begin(known), std::end(known), part) != std::end(known)) continue;
+    const auto meant = did_you_mean(part, {std::begin(known), std::end(known)});
+    throw Error(
+        fmt::format("{}@{}: not a strategy for this program{}", program, part,
+                    meant.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : meant));
   }
 }
 
@@ -107,25 +110,23 @@ class Parser {
 
 Action setup_compare(CLI::App& app) {
   auto options = std::make_shared<CompareOptions>();
-  app.add_option(
-         "programs", options->programs,
-         "What to compare: train.py, \"train.py --lr 1\", script.pt, \"torchrun train.py\" (a "
-         "command, in quotes), each with strategies where they are wanted:\n"
-         "ddp-doctor compare train.py @ddp-find-unused,ddp-static-graph\n"
-         "Arguments for all of them after --")
+  app.add_option("programs", options->programs,
+                 "What to compare: train.py, \"train.py --lr 1\", script.pt, or a quoted command, "
+                 "\"torchrun "
+                 "train.py\"; optionally with strategies:\n"
+                 "ddp-doctor compare train.py @ddp-find-unused,ddp-static-graph\n"
+                 "Arguments after -- go to all of them")
       ->type_name("PROGRAM[@STRATEGY]")
       ->required();
   app.add_flag("--fix", options->fix,
-               "One program: compare it with what its findings prescribe, as run --fix");
+               "Compare one program with the fixes that its findings propose, as run --fix");
   app.add_flag("--equal", options->equal,
-               "They are meant to compute the same: exit code 1 where their gradients or weights "
-               "part");
-  app.add_option("--repeats", options->repeats,
-                 "Runs of each beyond the first, in turn, by which costs are compared")
+               "Exit with code 1 if gradients or weights differ between the programs");
+  app.add_option("--repeats", options->repeats, "Additional timed runs of each program, in turn")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   add_program_flags(app, options->flags);
-  app.add_option("--out", options->out, "Keep the records in this folder")->type_name("DIR");
+  app.add_option("--out", options->out, "Keep the records in this directory")->type_name("DIR");
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
@@ -135,13 +136,13 @@ Action setup_compare(CLI::App& app) {
     const ExaminationOptions examination{options->out, options->repeats};
     if (options->fix) {
       if (parser.programs.size() != 1)
-        throw Error("--fix takes one program, and compares it with its prescriptions");
+        throw Error("--fix takes one program and compares it with its fixes; name one");
       return deliver(examine_and_fix(parser.programs.front(), examination, call.streams),
                      options->output, call.streams);
     }
     if (parser.programs.size() < 2)
       throw Error(
-          fmt::format("{0}: nothing to compare it with; name another program, a strategy "
+          fmt::format("{0}: nothing to compare it with; name another program or a strategy "
                       "({0} @ddp), or give --fix",
                       options->programs.front()));
     Report report = examine(parser.programs, Purpose::kCompare, examination, call.streams);

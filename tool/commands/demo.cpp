@@ -6,6 +6,7 @@
 #include "lib/error.h"
 #include "tool/command.h"
 #include "tool/examination.h"
+#include "tool/misspelling.h"
 #include "tool/output.h"
 #include "tool/paths.h"
 
@@ -21,16 +22,16 @@ struct Demo {
 const std::vector<Demo>& demos() {
   static const std::vector<Demo> kDemos = {
       {"curriculum",
-       "a trainer that computes its loss on ddp.module: every rank trains its own model",
+       "the loss is computed on ddp.module: every rank trains its own model",
        {"bypass", "allreduce-each", "allreduce-flat", "ddp"}},
       {"orphan",
-       "a layer that is registered and never called: the reducer never finishes",
+       "a registered layer is never called: the reducer never finishes",
        {"ddp", "ddp-find-unused", "ddp-static-graph"}},
       {"conditional",
-       "a branch that depends on the rank: neighbours wait for each other's gradients",
+       "a branch depends on the rank: ranks wait for each other's gradients",
        {"ddp", "ddp-find-unused", "allreduce-flat"}},
       {"multi_forward",
-       "every layer always used, find_unused_parameters on all the same",
+       "every layer is used in every step, but find_unused_parameters is set",
        {"ddp-find-unused", "ddp", "ddp-static-graph"}},
   };
   return kDemos;
@@ -57,9 +58,9 @@ Action setup_demo(CLI::App& app) {
     OutputOptions output;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("name", options->name, "Which one; without a name they are listed")
+  app.add_option("name", options->name, "Name of the demo; without one the demos are listed")
       ->type_name("NAME");
-  app.add_option("--nproc-per-node,--nproc_per_node", options->world_size, "Ranks")
+  app.add_option("--nproc-per-node,--nproc_per_node", options->world_size, "Ranks to start")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_output_flags(app, options->output);
@@ -70,8 +71,11 @@ Action setup_demo(CLI::App& app) {
     const auto& all = demos();
     const auto chosen = std::find_if(all.begin(), all.end(),
                                      [&](const Demo& demo) { return options->name == demo.name; });
-    if (chosen == all.end())
-      throw Error(fmt::format("there is no demo {}; `ddp-doctor demo` lists them", options->name));
+    if (chosen == all.end()) {
+      const auto meant = did_you_mean(options->name, demo_names());
+      throw Error(fmt::format("there is no demo {}{}", options->name,
+                              meant.empty() ? "; `ddp-doctor demo` lists them" : meant));
+    }
     ScriptOptions script;
     script.program = examples_folder() / (options->name + ".pt");
     script.world_size = options->world_size;

@@ -14,6 +14,7 @@
 #include "tool/command.h"
 #include "tool/interpreter.h"
 #include "tool/paths.h"
+#include "tool/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
@@ -29,12 +30,6 @@ std::string first_line_of(const std::string& command) {
   return text;
 }
 
-std::string quoted(const std::string& word) {
-  std::string text = "'";
-  for (char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return text + "'";
-}
-
 std::string memory() {
   std::ifstream in("/proc/meminfo");
   std::string key;
@@ -46,10 +41,10 @@ std::string memory() {
 std::string script_support() {
   try {
     const auto worker = script_probe();
-    const std::string says = first_line_of(quoted(worker.string()) + " --version");
-    return says.empty()
-               ? fmt::format("{} does not start; run it by hand to see why", worker.string())
-               : says;
+    const std::string version = first_line_of(shell_quoted(worker.string()) + " --version");
+    return version.empty()
+               ? fmt::format("{} does not start; run it yourself to see why", worker.string())
+               : version;
   } catch (const Error& error) {
     return error.what();
   }
@@ -58,7 +53,7 @@ std::string script_support() {
 // What the worker's LibTorch has of NCCL; loading it takes seconds.
 std::string nccl_support() {
   try {
-    return first_line_of(quoted(script_probe().string()) + " --nccl-version");
+    return first_line_of(shell_quoted(script_probe().string()) + " --nccl-version");
   } catch (const Error& error) {
     return error.what();
   }

@@ -12,6 +12,7 @@
 #include "lib/report/mentioned.h"
 #include "lib/version.h"
 #include "tool/command.h"
+#include "tool/misspelling.h"
 #include "tool/output.h"
 #include "tool/program_arguments.h"
 #include "tool/rule_pages.h"
@@ -28,10 +29,11 @@ const RulePage& page_of(const std::string& asked) {
   for (const auto& page : rule_pages()) {
     if (page.code == wanted) return page;
   }
+  const auto meant = did_you_mean_rule(asked);
   throw Error(
-      fmt::format("{} is not a rule; `ddp-doctor rules` lists them, and `ddp-doctor explain -` "
-                  "takes an error text from standard input",
-                  asked));
+      fmt::format("{} is not a rule{} `ddp-doctor rules` lists them; `ddp-doctor explain -` "
+                  "reads an error text from standard input",
+                  asked, meant.empty() ? ";" : meant));
 }
 
 int explain_rule(const std::string& asked, const std::string& format, Streams streams) {
@@ -50,20 +52,20 @@ int explain_rule(const std::string& asked, const std::string& format, Streams st
   return exit_code::kHealthy;
 }
 
-// Why nothing could be explained, and what to do.
+// Why nothing was explained, and what to do.
 std::string nothing_known(const ExplainedLog& log) {
   const std::string program = log.program.value_or("train.py");
   if (log.last_error.empty()) {
     return fmt::format(
-        "no text of DistributedDataParallel that this version knows in {} line(s). Paste the whole "
-        "output of every rank, from the first traceback to the end, or let `ddp-doctor run {}` "
-        "look at the training itself",
+        "found no known message of DistributedDataParallel in {} line(s). Paste the whole output "
+        "of every rank, from the first traceback to the end, or examine the training itself: "
+        "`ddp-doctor run {}`",
         log.lines, program);
   }
   return fmt::format(
-      "no text of DistributedDataParallel that this version knows in {} line(s). The last error "
-      "in it is not about the ranks: {}\nIf only some ranks raise it, paste the others' output "
-      "too, or run `ddp-doctor run {}`, which names the first rank to fall",
+      "found no known message of DistributedDataParallel in {} line(s). The last error in it is "
+      "not about distributed training: {}\nIf only some ranks raise it, paste the output of the "
+      "others too, or run `ddp-doctor run {}`, which names the rank that failed first",
       log.lines, log.last_error, program);
 }
 
@@ -89,12 +91,12 @@ std::optional<MentionedParameters> look_up(const CLI::App& app, const Options& o
 int explain_input(const CLI::App& app, const Options& options, const Call& call) {
   const Streams streams = call.streams;
   if (&streams.in == &std::cin && isatty(STDIN_FILENO) == 1)
-    streams.err << "Paste the error or the log, then press Ctrl-D on a line of its own.\n";
+    streams.err << "Paste the error message or the log, then press Ctrl-D on an empty line.\n";
   const std::string text{std::istreambuf_iterator<char>(streams.in), {}};
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     throw Error(
-        "nothing came from standard input; paste or pipe the error text in, as in `ddp-doctor "
-        "explain - < train.log`");
+        "standard input is empty; pipe an error message or a log to it: ddp-doctor explain - < "
+        "train.log");
   const ExplainedLog log = explain_log(text);
   const bool json = options.format == "json";
   const auto mentioned = log.explanations.empty() ? std::nullopt : look_up(app, options, log, call);
@@ -112,18 +114,20 @@ int explain_input(const CLI::App& app, const Options& options, const Call& call)
 
 Action setup_explain(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("rule", options->what,
-                 "A rule's code (DDP101) or name (wrapper-bypassed); or - for an error text or "
-                 "log of any torch from standard input")
+  app.add_option(
+         "rule", options->what,
+         "Code (DDP101) or name (wrapper-bypassed) of a rule; - reads an error message or a log "
+         "from standard input")
       ->required()
       ->type_name("CODE|-");
-  app.add_option("--format", options->format, "What stdout gets")
+  app.add_option("--format", options->format, "Format of the output")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   options->arguments.strategies = {"ddp"};
-  app.add_option("--program", options->arguments.program,
-                 "With -: run this program too, and name its parameters that the text speaks of; "
-                 "its own arguments after --")
+  app.add_option(
+         "--program", options->arguments.program,
+         "With -: also run this program, and name its parameters that the error message refers to; "
+         "put the program's own arguments after --")
       ->type_name("PROGRAM");
   add_program_flags(app, options->arguments.flags);
   add_environment_defaults(app);

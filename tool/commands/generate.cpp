@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Not in --help: what packages are built with, and what a shell may evaluate.
+// Not in --help: for building packages, and for a shell to evaluate.
 #include "tool/command.h"
 #include "tool/command_line.h"
 #include "tool/completions.h"
@@ -9,7 +9,7 @@ namespace ddp_doctor {
 
 Action setup_generate(CLI::App& app) {
   auto what = std::make_shared<std::string>();
-  app.add_option("what", *what, "The manual page, or what completes the command line in a shell")
+  app.add_option("what", *what, "The manual page, or completions for a shell")
       ->required()
       ->check(CLI::IsMember({"man", "bash", "zsh", "fish"}));
   return [what, &app](const Call& call) {

@@ -39,19 +39,19 @@ Report read(const std::vector<fs::path>& paths) {
   const auto other = std::find_if_not(paths.begin(), paths.end(), is_file);
   if (other != paths.end()) {
     throw Error(fmt::format(
-        "{} is a file and {} is {}; give run folders, or reports of them (`ddp-doctor report "
-        "RUN-FOLDER --format json > node.json`), not both",
-        file->string(), other->string(), fs::exists(*other) ? "a folder" : "not there"));
+        "{} is a file and {} is {}; give either run directories or JSON reports of them "
+        "(`ddp-doctor report RUN-FOLDER --format json > node.json`)",
+        file->string(), other->string(), fs::exists(*other) ? "a directory" : "missing"));
   }
   std::vector<NamedReport> reports;
   for (const auto& path : paths) reports.push_back({path.string(), read_file(path)});
   return merge(std::move(reports));
 }
 
-// Of a report alone, the bits of each parameter are not known.
+// A report does not have the bits of each parameter.
 void refuse_baseline(const std::vector<fs::path>& paths, const GateOptions& gate) {
   if (gate.baseline && !fs::is_directory(paths.front()))
-    throw Error("--baseline needs the records: give run folders, not reports of them");
+    throw Error("--baseline needs the records; give run directories, not reports of them");
 }
 
 }  // namespace
@@ -65,18 +65,20 @@ Action setup_report(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option(
          "folder", options->folders,
-         "What --out of run, check or compare wrote; several: on the machines of one job. Or "
-         "JSON reports of them, which merge as well, again and again (docs/scale.md)")
+         "Directories written by --out of run, check or compare; several are merged, one from each "
+         "machine of a job. Or JSON reports of them, which can be merged in turn (docs/scale.md)")
       ->required()
       ->type_name("RUN-FOLDER|REPORT.json");
-  app.add_flag("--brief", options->output.brief, "As check does: what fails, and the verdict");
+  app.add_flag("--brief", options->output.brief,
+               "Print only the findings that fail and the verdict, as check does");
   add_gate_flags(app, options->gate);
+  add_inconclusive_flag(app, options->output);
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options](const Call& call) {
     check_gate(options->gate);
     refuse_baseline(options->folders, options->gate);
-    // A report may be written where one was read.
+    // A report may overwrite one that is read.
     const bool files = fs::is_regular_file(options->folders.front());
     if (!files) prepare_reports(options->output);
     Report report = read(options->folders);

@@ -16,10 +16,9 @@ Action setup_run(CLI::App& app) {
   add_program_arguments(app, options->arguments);
   app.add_flag(
       "--fix", options->fix,
-      "Then run it under each strategy that a finding prescribes, and show what that cures "
-      "and costs. This does change how the program synchronizes");
-  app.add_option("--repeats", options->repeats,
-                 "With --fix: runs of each, in turn, by which costs are compared")
+      "Then run the program under each strategy that a finding proposes, and show what that fixes "
+      "and costs. This changes how the program synchronizes");
+  app.add_option("--repeats", options->repeats, "With --fix: timed runs of each strategy, in turn")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   add_output_flags(app, options->output);
