@@ -60,7 +60,7 @@ std::string verdict_of(const Report& report, std::optional<Severity> fail_on) {
   }
   const Health health = report.health();
   if (health == Health::kHealthy && fail_on == Severity::kAdvice && !report.findings.empty())
-    return fmt::format("healthy, but advice counts here: {}", names_of(report.findings));
+    return fmt::format("healthy, but --fail-on advice: {}", names_of(report.findings));
   return fmt::format("{}: {}", name_of(health), reason_of(report, health));
 }
 
