@@ -144,7 +144,7 @@ class TextReport {
   }
 
   void closing() {
-    for (const auto& remark : remarks_on_suppressions(report_)) wrapped(remark);
+    for (const auto& remark : remarks_on_suppressions(report_)) out_ << remark << '\n';
     const std::string verdict = "Verdict: " + verdict_of(report_, options_.fail_on);
     if (comparison()) {
       wrapped("Difference: " + report_.difference);

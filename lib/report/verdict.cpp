@@ -74,10 +74,11 @@ std::string torch_of(const Report& report) {
 std::vector<std::string> remarks_on_suppressions(const Report& report) {
   std::vector<std::string> remarks;
   for (const auto& given : report.unused_suppressions)
-    remarks.push_back("suppression met nothing, remove it: " + given);
+    remarks.push_back("suppression matched nothing, remove it: " + given);
   for (const auto& [given, left] : report.partial_suppressions)
-    remarks.push_back(fmt::format("suppression covers only a part, and so nothing ({} is left): {}",
-                                  left, given));
+    remarks.push_back(fmt::format(
+        "suppression covers only part of a finding, so it has no effect ({} is left): {}", left,
+        given));
   return remarks;
 }
 

@@ -70,7 +70,7 @@ doctor 2 report "$work/node0.json" "$work/cut.json"
 complained 'cut.json: not JSON, or truncated; make it again'
 echo '{"a": 1}' >"$work/other.json"
 doctor 2 report "$work/other.json"
-complained 'other.json: JSON, but no report of ddp-doctor'
+complained 'other.json: JSON, but not a report of ddp-doctor'
 doctor 2 report "$work/all.json" --baseline "$work/b.json" --update-baseline
 complained 'give run folders'
 
