@@ -149,21 +149,17 @@ void print_all_steps(const RunReport& run, const RenderOptions& options, std::os
 void print_side_by_side(const Report& report, const RenderOptions& options, std::ostream& out) {
   const auto& runs = report.runs;
   if (runs.size() < 2) return;
-  const bool costs = std::any_of(runs.begin(), runs.end(),
-                                 [](const auto& run) { return run.cost && run.cost->pairs > 1; });
   const bool checks = std::any_of(runs.begin(), runs.end(),
                                   [](const auto& run) { return run.mean_check.has_value(); });
   out << '\n' << bold(options, "Side by side") << '\n';
   Row head = {"strategy", "steps", "ms per step", "range"};
-  if (costs) head.emplace_back("relative");
-  if (checks) head.emplace_back("gradient error");
+  if (checks) head.emplace_back("grad error");
   head.emplace_back("outcome");
   Table table(std::move(head));
   for (const auto& run : runs) {
     const auto& time = run.step_time;
     Row row = {run.label, std::to_string(run.steps_seen()),
                time ? cells::milliseconds(time->median_ms) : "-", time ? range_of(*time) : "-"};
-    if (costs) row.push_back(cells::cost(run));
     if (checks)
       row.push_back(run.mean_check ? fmt::format("{:.1e}", run.mean_check->relative_error) : "-");
     // What was raised stands with the steps.
@@ -172,7 +168,7 @@ void print_side_by_side(const Report& report, const RenderOptions& options, std:
   }
   table.print(out);
   if (checks)
-    out << "gradient error: of the synchronized gradient, relative to the mean of the local ones\n";
+    out << "grad error: of the synchronized gradient, relative to the mean of the local ones\n";
   for (const auto& run : runs) {
     if (!run.cost || run.cost->pairs < 2) continue;
     const auto& base = runs[static_cast<std::size_t>(run.cost->base)];
