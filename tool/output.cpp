@@ -68,12 +68,15 @@ std::optional<Severity> severity_of(const std::string& name) {
   return {};
 }
 
-bool want_color(const std::string& choice, const Streams& streams,
-                const std::ostream& standard_out) {
+bool is_terminal(const Streams& streams) {
+  return &streams.out == &std::cout && isatty(STDOUT_FILENO) == 1;
+}
+
+bool want_color(const std::string& choice, const Streams& streams) {
   if (choice != "auto") return choice == "always";
   const char* no_color = std::getenv("NO_COLOR");
   if (no_color != nullptr && *no_color != '\0') return false;
-  return &streams.out == &standard_out && isatty(STDOUT_FILENO) == 1;
+  return is_terminal(streams);
 }
 
 std::string known_rule(const std::string& code) {
@@ -188,11 +191,12 @@ int exit_code_of(const Report& report, const OutputOptions& options) {
 
 RenderOptions rendering_of(const OutputOptions& options, const Streams& streams) {
   const SourceRoot source = source_root();
-  return {.color = want_color(options.color, streams, std::cout),
+  return {.color = want_color(options.color, streams),
           .brief = options.brief,
           .fail_on = severity_of(options.fail_on),
           .root = source.root,
           .folder = source.folder,
+          .terminal = is_terminal(streams),
           .verbose = options.verbose > 0};
 }
 
@@ -251,7 +255,7 @@ int deliver(Report report, const OutputOptions& options, Streams streams) {
   if (!streams.out)
     throw Error("the report could not be written to standard output; check its free disk space");
   auto whole = rendering;
-  whole.color = whole.brief = false;
+  whole.color = whole.brief = whole.terminal = false;
   for (const auto& entry : options.reports) {
     const auto [format, file] = parse_report_file(entry);
     write_file(file, render(report, *format, whole));

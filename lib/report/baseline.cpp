@@ -123,8 +123,8 @@ Baseline Baseline::load(const fs::path& file) {
     const auto json = ordered_json::parse(in);
     if (json.at("ddp_doctor_baseline").get<int>() > kSchema)
       throw Error(
-          fmt::format("--baseline {}: written by a newer version; use that one, or make it "
-                      "again with --update-baseline",
+          fmt::format("--baseline {}: written by a newer version; use that one, or make the "
+                      "file again with --update-baseline",
                       file.string()));
     Baseline baseline;
     baseline.world_size_ = json.at("world_size").get<int>();
@@ -187,8 +187,8 @@ void Baseline::save(const fs::path& file) const {
 std::vector<Finding> Baseline::differences(const RunReport& run) const {
   if (world_size_ != run.info.world_size) {
     throw Error(
-        fmt::format("the baseline is of {} and this run has {}; run as many, or make it "
-                    "again with --update-baseline",
+        fmt::format("the baseline has {} and this run has {}; start as many, or make the "
+                    "file again with --update-baseline",
                     count_of(static_cast<std::size_t>(world_size_), "rank"), run.info.world_size));
   }
   const Baseline now = of(run);
@@ -196,14 +196,14 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
   const auto common = Fingerprint::compare(then, now.fingerprint_);
   if (common.steps == 0 || common.parameters == 0)
     throw Error(
-        "the baseline has no step and parameter in common with this run; is it of another program? "
-        "--update-baseline makes it again");
+        "the baseline has no step and parameter in common with this run; if it belongs to another "
+        "program, make it again with --update-baseline");
   std::vector<Finding> findings;
-  const std::string torch = torch_ == now.torch_ ? std::string()
-                                                 : fmt::format(
-                                                       " The baseline was made with torch "
-                                                       "{}, this run with torch {}.",
-                                                       torch_, now.torch_);
+  const std::string torch =
+      torch_ == now.torch_
+          ? std::string()
+          : fmt::format(" The baseline was made with torch {}, this run with torch {}.", torch_,
+                        now.torch_);
   const auto& before = then.steps().rbegin()->second;
   const auto& after = now.fingerprint_.steps().rbegin()->second;
   const auto gone = only_in(before, after);
@@ -213,8 +213,9 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
   if (used || !gone.empty() || !added.empty()) {
     auto finding = finding_at(kGraphChanged, used.value_or(Parting{}), run);
     if (used) {
-      finding.message = fmt::format("From step {} on the loss no longer takes the same part in {}.",
-                                    *finding.first_step, list_of(finding.parameters));
+      finding.message =
+          fmt::format("From step {} on, the loss no longer depends on the same parameters: {}.",
+                      *finding.first_step, list_of(finding.parameters));
       for (const auto& parameter : finding.parameters) {
         const auto& seen = now.fingerprint_.steps().at(used->step).at(parameter.name).used;
         const bool none = std::none_of(seen.begin(), seen.end(),
@@ -232,7 +233,7 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
       std::iota(finding.ranks.begin(), finding.ranks.end(), 0);
     }
     finding.prescription = {
-        "If the change of the model is meant, accept it with --update-baseline and commit the "
+        "If the model was meant to change, accept it with --update-baseline and commit the "
         "file.",
         ""};
     findings.push_back(std::move(finding));
@@ -248,14 +249,14 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
     finding.evidence["steps_compared"] = common.steps;
     finding.evidence["parameters_compared"] = common.parameters;
     finding.message =
-        fmt::format("{} of {} {} not the bits of the baseline any more, first {}.{}",
+        fmt::format("{} of {} no longer {} the bits of the baseline, first {}.{}",
                     gradient ? "The gradient" : "The weight", list_of(finding.parameters),
                     finding.parameters.size() == 1 ? "has" : "have",
                     parting->step == 0 ? std::string("before the first step")
                                        : fmt::format("in step {}", parting->step),
                     torch);
     finding.prescription = {
-        "If the change of the numerics is meant (or the machine is another), accept it with "
+        "If the numerics were meant to change (or the machine changed), accept that with "
         "--update-baseline and commit the file; otherwise `ddp-doctor bisect` finds the commit.",
         ""};
     findings.push_back(std::move(finding));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a program computed when it was last known to be right: the bits of every gradient and
-// weight, and who took part in the loss, by step, parameter and rank. Kept in the repository, so
-// that a commit that changes any of it is told so.
+// weight, and which parameters the loss depended on, by step, parameter and rank. Kept in the
+// repository, so that a commit that changes any of it is reported.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +20,10 @@ class Baseline {
   static Baseline load(const std::filesystem::path& file);
   void save(const std::filesystem::path& file) const;
 
-  // DDP602 where another set of parameters takes part than in the baseline, DDP601 where the bits
-  // part; each with the first step and the parameters that do so there. Nothing: all that both have
-  // is equal. Throws Error where they have nothing in common to compare (another number of ranks,
-  // no common step).
+  // DDP602 if the loss depends on other parameters than in the baseline, DDP601 if bits differ;
+  // each with the first step and the parameters that do so there. Empty: all that both have is
+  // equal. Throws Error if they have nothing in common to compare (another number of ranks, no
+  // common step).
   std::vector<Finding> differences(const RunReport& run) const;
 
  private:

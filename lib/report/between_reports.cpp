@@ -14,23 +14,23 @@ namespace ddp_doctor {
 namespace {
 
 constexpr char kBetween[] = "between-reports";
-constexpr std::size_t kMaxGroups = 16;  // that are listed
+constexpr std::size_t kMaxGroups = 16;  // listed
 
 using Groups = std::vector<RankSet>;
 
-// Ranks that saw the same tensors, by what they saw, most ranks first; of the tensors of most
-// groups.
+// Ranks with the same tensors, grouped by their bits, largest group first; of the tensors with the
+// most groups.
 Groups differing_groups(const std::vector<RootGroup>& roots) {
   std::map<std::string, Groups> by_tensors;
   for (const auto& root : roots) by_tensors[root.tensors].push_back(root.ranks);
-  Groups most;
+  Groups result;
   for (auto& [tensors, groups] : by_tensors) {
-    if (groups.size() > std::max<std::size_t>(most.size(), 1)) most = std::move(groups);
+    if (groups.size() > std::max<std::size_t>(result.size(), 1)) result = std::move(groups);
   }
-  std::sort(most.begin(), most.end(), [](const RankSet& a, const RankSet& b) {
+  std::sort(result.begin(), result.end(), [](const RankSet& a, const RankSet& b) {
     return a.size() != b.size() ? a.size() > b.size() : a.first() < b.first();
   });
-  return most;
+  return result;
 }
 
 struct Kind {
@@ -46,7 +46,7 @@ const Kind kKinds[] = {
     {kWeightsDrift, "weights", &StepRoots::weight, false},
 };
 
-// Where most ranks agree, the others.
+// The minority, if most ranks agree.
 RankSet at_fault(const Groups& groups) {
   RankSet all;
   for (const auto& group : groups) all.add(group);
@@ -98,13 +98,13 @@ std::optional<Finding> look(const RunReport& merged, const Kind& kind) {
           ? fmt::format("From step {} on (still equal in step {}, the last one examined before)",
                         *first, *equal_before)
           : fmt::format("From step {} on", *first);
-  finding.message = fmt::format(
-      "{} the {} of ranks in different reports are not the same: {} agree among themselves.", since,
-      kind.what, in_words(groups));
+  finding.message =
+      fmt::format("{} the {} differ between reports: ranks {} agree among themselves.", since,
+                  kind.what, in_words(groups));
   finding.prescription = {
       fmt::format("Open the run folders of two machines together, one with rank {} and one with "
                   "rank {}: `ddp-doctor report FOLDER-A FOLDER-B` names the parameters, and the "
-                  "cause where it can be told.",
+                  "cause if it is known.",
                   groups[0].first(), groups[1].first()),
       ""};
   return finding;

@@ -120,7 +120,7 @@ void render_text(const Bisected& bisected, std::ostream& out) {
     out << fmt::format("Verdict: {} is the first bad commit\n", abbreviated(bisected.first_bad));
     return;
   }
-  out << "These could not be judged, and one of them may be the first bad commit:\n";
+  out << "One of these commits, which could not be judged, may be the first bad one:\n";
   for (const auto& commit : bisected.suspects) out << "  " << abbreviated(commit) << '\n';
   out << fmt::format("Verdict: inconclusive: {} is bad, but may not be the first\n",
                      abbreviated(bisected.first_bad));

@@ -27,13 +27,13 @@ struct Bisected {
   std::string first_bad;               // full hash
   std::string description;             // of it: hash, author, date, title, files
   std::string parent;                  // the commit before it
-  // Commits that could not be judged and may be the first bad one as well; then `first_bad` is only
-  // the first that is known to be bad.
+  // Commits that could not be judged and may be the first bad one; `first_bad` is then only the
+  // first that is known to be bad.
   std::vector<std::string> suspects;
 
   const JudgedCommit* find(const std::string& commit) const;
-  // Findings of the first bad commit that its parent does not have, and those that only its parent
-  // has. By rule and parameters.
+  // Findings that only the first bad commit has, and those that only its parent has. By rule and
+  // parameters.
   std::vector<Finding> came() const;
   std::vector<Finding> went() const;
 };

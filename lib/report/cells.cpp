@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace ddp_doctor::cells {
 namespace {
@@ -38,7 +39,15 @@ const StepRow* row_at(const RunReport& run, std::int64_t step) {
 }
 
 std::string figure(const std::optional<double>& value) {
-  return value ? fmt::format("{:.5f}", *value) : "-";
+  if (!value) return "-";
+  const double size = std::abs(*value);
+  const bool plain = size == 0.0 || !(size < 1e-3 || size >= 1e5) || !std::isfinite(size);
+  return plain ? fmt::format("{:.5f}", *value) : fmt::format("{:.3e}", *value);
+}
+
+std::string milliseconds(double ms, int digits) {
+  return ms >= std::pow(10.0, digits - 1) ? fmt::format("{:.0f}", ms)
+                                          : fmt::format("{:.{}g}", ms, digits);
 }
 
 std::string drift(const StepRow& row) {
@@ -50,30 +59,54 @@ std::string drift(const StepRow& row) {
 
 std::string synced(const StepRow& row) { return !row.synced ? "-" : *row.synced ? "yes" : "no"; }
 
+Range range_of(const ByRank& values) {
+  Range range;
+  for (const auto& value : values) {
+    if (!value) continue;
+    add(range, std::isfinite(*value) ? Range{*value, *value, 1, 0} : Range{0.0, 0.0, 0, 1});
+  }
+  return range;
+}
+
+void add(Range& range, const Range& other) {
+  if (other.finite > 0) {
+    range.low = range.finite == 0 ? other.low : std::min(range.low, other.low);
+    range.high = range.finite == 0 ? other.high : std::max(range.high, other.high);
+  }
+  range.finite += other.finite;
+  range.nonfinite += other.nonfinite;
+}
+
+std::string in_words(const Range& range) {
+  if (range.finite + range.nonfinite == 0) return "-";
+  if (range.finite == 0) return "not finite";
+  return range.low == range.high ? figure(range.low)
+                                 : fmt::format("{} .. {}", figure(range.low), figure(range.high));
+}
+
 namespace {
 
-std::string in_range(double low, double high, std::size_t ranks) {
-  return low == high ? fmt::format("{:.5f} x {}", low, ranks)
-                     : fmt::format("{:.5f} .. {:.5f}", low, high);
+// Ranks without a figure, or with one that is not finite, are counted.
+std::string of_ranks(const Range& range, std::size_t ranks) {
+  std::string text = in_words(range);
+  if (range.finite > 0 && range.finite < ranks) text += fmt::format(" on {}", range.finite);
+  if (range.nonfinite > 0 && range.finite > 0) text += ", not finite";
+  if (range.nonfinite > 0 && range.nonfinite < ranks)
+    text += fmt::format(" on {}", range.nonfinite);
+  return text;
 }
+
+std::string of_many(const Range& range) { return of_ranks(range, range.finite + range.nonfinite); }
 
 std::string by_rank(const ByRank& values) {
-  std::vector<double> known;
+  constexpr std::size_t kMaxListed = 4;
+  const Range range = range_of(values);
+  const bool equal = range.finite == values.size() && range.low == range.high;
+  if (equal && range.finite > 0) return figure(range.low);
+  if (values.size() > kMaxListed) return of_ranks(range, values.size());
   std::string text;
-  for (const auto& value : values) {
-    if (value) known.push_back(*value);
-    text += (text.empty() ? "[" : ", ") + figure(value);
-  }
-  if (values.size() <= 4 || known.empty()) return text + "]";
-  const auto [low, high] = std::minmax_element(known.begin(), known.end());
-  return in_range(*low, *high, known.size());
-}
-
-std::string of_many(const Range& range) {
-  const std::string bad =
-      range.nonfinite == 0 ? "" : fmt::format("not finite on {}", range.nonfinite);
-  if (range.finite == 0) return bad.empty() ? "-" : bad;
-  return in_range(range.low, range.high, range.finite) + (bad.empty() ? "" : ", " + bad);
+  for (const auto& value : values) text += (text.empty() ? "[" : ", ") + figure(value);
+  return range.finite + range.nonfinite == 0 ? "-" : text + "]";
 }
 
 }  // namespace

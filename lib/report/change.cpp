@@ -27,7 +27,7 @@ std::vector<std::string> lines_of(const std::string& file) {
   return lines;
 }
 
-// Flags of the wrapper's constructor, and what a strategy wants of them.
+// Flags of the wrapper's constructor, as a strategy sets them.
 struct Flag {
   const char* name;
   const char* value;
@@ -62,7 +62,7 @@ std::size_t end_of_call(const std::string& text, std::size_t open) {
   return std::string::npos;
 }
 
-// Where the argument that begins at `begin` ends: its comma, or the end.
+// Where the argument that begins at `begin` ends: at its comma, or at the end.
 std::size_t end_of_argument(const std::string& arguments, std::size_t begin) {
   int depth = 0;
   for (std::size_t i = begin; i < arguments.size(); ++i) {
@@ -74,8 +74,8 @@ std::size_t end_of_argument(const std::string& arguments, std::size_t begin) {
   return arguments.size();
 }
 
-// Sets the flag among the arguments of a call, or leaves it away (the default is meant). False
-// where it is not to be seen what it is: an expression, **kwargs.
+// Sets the flag among the arguments of a call, or removes it to restore the default. False if its
+// value is unknown: an expression, **kwargs.
 bool set_flag(std::string& arguments, const Flag& flag) {
   const std::regex given(fmt::format(R"((,?\s*)\b{}\s*=\s*)", flag.name));
   std::smatch match;
@@ -122,8 +122,8 @@ std::optional<Change> change_of_wrapper(const Where& where, const std::vector<Fl
     for (const auto& flag : flags) {
       if (!set_flag(arguments, flag)) {
         return Change{where.file, line, text, "",
-                      fmt::format("let {} be {} here", flag.name,
-                                  flag.value != nullptr ? flag.value : "what it is by default")};
+                      flag.value != nullptr ? fmt::format("set {}={} here", flag.name, flag.value)
+                                            : fmt::format("remove {} here", flag.name)};
       }
     }
     const std::string after = text.substr(0, open + 1) + arguments + text.substr(close);
@@ -142,8 +142,8 @@ std::optional<Change> change_of_forward(const Where& where) {
   const std::string after = std::regex_replace(text, bypass, "(");
   if (after != text) return Change{where.file, where.line, text, after, ""};
   return Change{where.file, where.line, text, "",
-                "let this call go through the wrapper: what it computes belongs into the wrapped "
-                "module's forward, and the wrapper is what is called"};
+                "call the wrapper here; move what this line computes into the wrapped module's "
+                "forward"};
 }
 
 // Gradients averaged by hand before optimizer.step().
@@ -169,7 +169,7 @@ std::optional<Change> change_before_step(const Where& where) {
       ""};
 }
 
-// Where a library makes the wrapper, its own settings do.
+// Where a library makes the wrapper, its own settings decide.
 std::optional<Change> setting_of_library(const Where& where, const std::string& strategy) {
   const auto through = [&](const char* package) {
     return std::any_of(where.via.begin(), where.via.end(),
@@ -180,9 +180,9 @@ std::optional<Change> setting_of_library(const Where& where, const std::string& 
   std::string text;
   if (through("transformers/")) {
     text = strategy == "ddp-static-graph"
-               ? "give the Trainer an Accelerator that has "
-                 "DistributedDataParallelKwargs(static_graph=True); newer versions of transformers "
-                 "take TrainingArguments(ddp_static_graph=True)"
+               ? "give the Trainer an Accelerator with "
+                 "DistributedDataParallelKwargs(static_graph=True), or in newer versions of "
+                 "transformers set TrainingArguments(ddp_static_graph=True)"
                : fmt::format("TrainingArguments(ddp_find_unused_parameters={})",
                              finds ? "True" : "False");
   } else if (through("accelerate/")) {
@@ -210,8 +210,7 @@ std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
                   "torch.distributed.broadcast(t, 0)"};
   const auto flags = flags_of(strategy);
   if (flags.empty()) return {};
-  for (const auto& place :
-       {finding.where, run.wrap_place}) {  // the finding's, where there are several
+  for (const auto& place : {finding.where, run.wrap_place}) {  // the finding's own first
     if (!place) continue;
     if (auto change = change_of_wrapper(*place, flags)) return change;
   }

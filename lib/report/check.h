@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the records of a job tell, for tests of your own: while it runs, or afterwards.
+// The findings of a job's records, for your own tests: while it runs, or afterwards.
 //
 //   const ddp_doctor::Check check = ddp_doctor::check_records(folder);
 //   EXPECT_TRUE(check.in_sync()) << check.report;      // testing.h has matchers for it
@@ -24,8 +24,8 @@ struct Check {
 
   // By its code or its name, among causes and consequences; null if it was not found.
   const Finding* find(std::string_view code_or_name) const;
-  // Several ranks were compared for at least one step, and nothing of severity warning or error was
-  // found. False is not yet sick: `steps` may be 0.
+  // Several ranks were compared for at least one step, and nothing was found at warning or above.
+  // False does not mean sick: `steps` may be 0.
   bool in_sync() const;
 };
 

@@ -16,15 +16,15 @@
 namespace ddp_doctor {
 namespace {
 
-// Of two runs of the same program, five pairs out of five agree in one case of 16, six out of six
-// in one of 32.
-constexpr std::size_t kFewestPairs = 6;
+// Five pairs of runs of the same program all point the same way in one case of 16, six in one
+// of 32.
+constexpr std::size_t kMinPairs = 6;
 
-// How many of the sorted ratios to leave out at either end, so that the others span an interval
-// that misses the median in no more than 5 % of cases, however the ratios are distributed: the
-// largest k with P(Binomial(pairs, 1/2) <= k) <= 2.5 %, the interval of the sign test. None of up
-// to eight pairs, one of nine, five of twenty.
-std::size_t left_out(std::size_t pairs) {
+// How many of the sorted ratios to drop at either end, so that the others span an interval that
+// misses the median in at most 5 % of cases, whatever the distribution of the ratios: the largest k
+// with P(Binomial(pairs, 1/2) <= k) <= 2.5 %, the interval of the sign test. None of up to eight
+// pairs, one of nine, five of twenty.
+std::size_t dropped(std::size_t pairs) {
   double exactly = std::pow(0.5, static_cast<double>(pairs));  // P(Binomial = k)
   double at_most = exactly;
   for (std::size_t k = 0;; ++k) {
@@ -39,7 +39,7 @@ std::string arguments_of(const RunReport& run) {
   return found == run.info.settings.end() ? std::string() : found->second;
 }
 
-// "bug.py", of a command its beginning.
+// "bug.py"; of a command, its beginning.
 std::string file_of(const RunReport& run) {
   const std::string& program = run.info.program;
   if (program.find(' ') == std::string::npos)
@@ -69,7 +69,7 @@ void label(std::vector<RunReport>& runs) {
   }
 }
 
-// Relative to the first that came to its end: a program that dies in step 1 has no step time.
+// Relative to the first that finished: a program that dies in step 1 has no step time.
 void measure_costs(std::vector<RunReport>& runs) {
   const auto base = std::find_if(runs.begin(), runs.end(), [](const RunReport& run) {
     return run.completed && run.step_time;
@@ -99,7 +99,7 @@ std::string summary_of(const RunReport& run) {
 }
 
 std::string difference_of(const Report& report) {
-  // Runs of the same outcome in one breath.
+  // Runs of the same outcome share one entry.
   std::vector<std::pair<std::string, std::string>> by_outcome;  // outcome, labels
   for (const auto& run : report.runs) {
     const std::string outcome = summary_of(run);
@@ -128,7 +128,7 @@ std::string difference_of(const Report& report) {
 
 }  // namespace
 
-bool Cost::measurable() const { return pairs >= kFewestPairs && (low > 1.0 || high < 1.0); }
+bool Cost::measurable() const { return pairs >= kMinPairs && (low > 1.0 || high < 1.0); }
 
 std::optional<Cost> cost_between(const RunReport& run, const RunReport& base) {
   if (!run.step_time || !base.step_time) return {};
@@ -136,10 +136,10 @@ std::optional<Cost> cost_between(const RunReport& run, const RunReport& base) {
   for (std::size_t i = 0; i < std::min(run.again_ms.size(), base.again_ms.size()); ++i) {
     if (run.again_ms[i] && base.again_ms[i]) ratios.push_back(*run.again_ms[i] / *base.again_ms[i]);
   }
-  // Without repeats, the one pair that there is.
+  // Without repeats there is one pair.
   if (ratios.empty()) ratios.push_back(run.step_time->median_ms / base.step_time->median_ms);
   std::sort(ratios.begin(), ratios.end());
-  const std::size_t out = left_out(ratios.size());
+  const std::size_t out = dropped(ratios.size());
   return Cost{0, median(ratios), ratios[out], ratios[ratios.size() - 1 - out], ratios.size()};
 }
 
@@ -161,20 +161,20 @@ void compare_runs(Report& report) {
 
 std::string describe(const Cost& cost, const std::string& base) {
   const std::string ratio = fmt::format("{:.2f} times the step time of {}", cost.ratio, base);
-  if (cost.pairs < kFewestPairs)
-    return fmt::format("{} (in {} of runs: too few to tell it from noise, --repeats {} would do)",
-                       ratio, count_of(cost.pairs, "pair"), kFewestPairs);
+  if (cost.pairs < kMinPairs)
+    return fmt::format("{} (in {} of runs: too few to tell from noise; use --repeats {})", ratio,
+                       count_of(cost.pairs, "pair"), kMinPairs);
   const std::string spread =
       fmt::format("({:.2f} to {:.2f} in {} pairs of runs)", cost.low, cost.high, cost.pairs);
   return cost.measurable()
              ? fmt::format("{} {}", ratio, spread)
-             : fmt::format("no measurable difference to the step time of {}: {:.2f} {}", base,
+             : fmt::format("no measurable difference from the step time of {}: {:.2f} {}", base,
                            cost.ratio, spread);
 }
 
 std::string describe(const Equality& equality) {
   const auto& seen = equality.seen;
-  if (seen.parameters == 0) return "without a parameter in common";
+  if (seen.parameters == 0) return "not comparable: they have no parameter in common";
   if (!seen.parting)
     return fmt::format("equal bit for bit in {} and {}", count_of(seen.steps, "step"),
                        count_of(seen.parameters, "parameter"));

@@ -34,7 +34,7 @@ std::string content_of(const RankFields& fields) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-// What ranks say alike is one line.
+// Ranks that say the same share a line.
 struct Group {
   std::vector<int> ranks;
   std::string content;
@@ -47,7 +47,7 @@ std::vector<Group> groups_of(const Explanation& explanation) {
     if (content.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const Group& g) { return g.content == content; });
-    // A log of junk can have any number of "ranks"; only some lines are shown anyway.
+    // A log may have any number of "ranks"; only some lines are shown.
     if (group == groups.end() && groups.size() > 10 * kMaxGroups) break;
     if (group == groups.end()) {
       groups.push_back({{}, std::move(content)});
@@ -102,7 +102,7 @@ class ExplanationText {
                     4, 6);
     }
     if (groups.size() > kMaxGroups)
-      out_ << "    and other ranks with other figures: --format json has them all\n";
+      out_ << "    more ranks with other figures: see --format json\n";
     if (!explanation.torch.empty())
       print_wrapped(out_, fmt::format("Wording of torch versions: {}.", explanation.torch), 2, 2);
     list("Seen here", explanation.seen);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Renderers of an explained log: the value in, text out.
+// Renderers of an explained log: a value in, text out.
 #pragma once
 
 #include <ostream>

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <map>
 
 #include "lib/report/cells.h"
 
@@ -30,11 +31,11 @@ class Collector {
  private:
   void table(const std::string& caption, const Row& head, std::vector<Row> rows) {
     if (rows.empty()) return;
-    Figures figures{caption, head, std::move(rows)};
+    Figures figures{caption, head, std::move(rows), 0, head.front() == "step"};
     if (auto& all = figures.rows; all.size() > kMaxRows) {
-      figures.left_out = all.size() - kMaxRows;
+      figures.omitted = all.size() - kMaxRows;
       const auto half = all.begin() + kMaxRows / 2;
-      all.erase(half, half + static_cast<std::ptrdiff_t>(figures.left_out));
+      all.erase(half, half + static_cast<std::ptrdiff_t>(figures.omitted));
     }
     tables_.push_back(std::move(figures));
   }
@@ -52,7 +53,7 @@ class Collector {
 
   std::size_t ranks() const { return static_cast<std::size_t>(report_.world_size); }
 
-  // One column per rank where there are few.
+  // One column per rank if there are few.
   void per_rank(Row& row, const StepRow* seen, const ByRank StepRow::*figures) const {
     if (ranks() > kMaxColumns) {
       const auto cell = figures == &StepRow::loss ? cells::loss : cells::gradient_norm;
@@ -100,11 +101,14 @@ class Collector {
     for (const auto& run : report_.runs) {
       per_rank_head(head, run.label);
       head.emplace_back("unused");
+      head.emplace_back("ms");
     }
-    table("Loss per rank, and indices of unused parameters", head,
+    table("Loss per rank, indices of unused parameters, and step time", head,
           by_step([&](Row& row, const RunReport& run, const StepRow* seen) {
             per_rank(row, seen, &StepRow::loss);
             row.push_back(seen == nullptr ? "" : cells::unused(run, *seen));
+            const bool timed = seen != nullptr && seen->milliseconds;
+            row.push_back(timed ? cells::milliseconds(*seen->milliseconds) : "");
           }));
   }
 
@@ -112,7 +116,7 @@ class Collector {
     std::vector<Row> rows;
     for (const auto& run : report_.runs) {
       rows.push_back({run.label, std::to_string(run.steps_seen()),
-                      run.step_time ? fmt::format("{:.3f}", run.step_time->median_ms) : "-",
+                      run.step_time ? cells::milliseconds(run.step_time->median_ms) : "-",
                       cells::cost(run), run.outcome});
     }
     table("Outcome", {"run", "steps", "ms per step", "relative", "outcome"}, rows);
@@ -123,6 +127,21 @@ class Collector {
 };
 
 }  // namespace
+
+Figures ddp_fields(const RunReport& run) {
+  Figures figures{"DistributedDataParallel's fields",
+                  {"field", "at construction", "at the last sampled iteration"},
+                  {}};
+  std::map<std::pair<int, std::string>, std::size_t> rows;  // by wrapper and field
+  for (const auto& field : run.ddp) {
+    const auto [row, added] = rows.try_emplace({field.wrapper, field.key}, figures.rows.size());
+    const std::string which = field.wrapper == 0 ? "" : fmt::format(" ({})", field.wrapper + 1);
+    if (added) figures.rows.push_back({field.key + which, "", ""});
+    figures.rows[row->second][field.moment == "construction" ? 1 : 2] =
+        field.value.empty() ? "-" : field.value;
+  }
+  return figures;
+}
 
 std::vector<Figures> figures_of(const Report& report) { return Collector(report).collect(); }
 

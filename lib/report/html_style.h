@@ -57,8 +57,8 @@ th[aria-sort=ascending] button::after { content: "\00a0\2191"; }
 th[aria-sort=descending] button::after { content: "\00a0\2193"; }
 )";
 
-// Makes the heads of tables buttons that sort; without scripts they are heads. No "less than" and
-// no ampersand, so that the page is XML, too.
+// Makes table heads buttons that sort; without scripts they are plain heads. No "less than" and no
+// ampersand, so that the page is XML, too.
 inline constexpr const char* kHtmlScript = R"(
 for (const table of document.querySelectorAll('table.sortable')) {
   const body = table.tBodies[0];

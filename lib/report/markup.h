@@ -6,8 +6,8 @@
 
 namespace ddp_doctor {
 
-// As it may stand between tags and in attributes. Control characters, which are none of HTML's,
-// become spaces.
+// For use between tags and in attributes. Control characters, which HTML does not allow, become
+// spaces.
 std::string escaped(const std::string& text);
 
 }  // namespace ddp_doctor

@@ -6,7 +6,7 @@
 
 namespace ddp_doctor {
 
-// Of at least one value; the mean of the two in the middle where their number is even.
+// Of at least one value; for an even number, the mean of the two in the middle.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;

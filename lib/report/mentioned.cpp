@@ -14,7 +14,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kMax = 200;  // a log of junk can name any number
+constexpr std::size_t kMax = 200;  // a log may name any number
 
 MentionedParameter look_up(const RunReport& run, const TensorInfo* tensor, std::optional<int> index,
                            std::string name) {
@@ -44,15 +44,15 @@ std::string line_of(const MentionedParameter& mentioned, const MentionedParamete
   const std::string index = mentioned.index ? fmt::format("index {}: ", *mentioned.index) : "";
   if (!mentioned.parameter) {
     return fmt::format(
-        "{}{}there is no such parameter: the wrapper has {}. Is it the program of "
-        "this error, with the same arguments?",
+        "{}{}there is no such parameter: the wrapper has {}. Check that this is the program of the "
+        "error, with the same arguments",
         index, mentioned.name.empty() ? "" : mentioned.name + ": ", all.trainable);
   }
   const auto& tensor = *mentioned.parameter;
   std::string text = fmt::format("{}{}, {} [{}], of {}", index, tensor.name, tensor.dtype,
                                  fmt::join(tensor.sizes, ", "),
                                  tensor.module.empty() ? "the model itself" : tensor.module);
-  if (!tensor.trainable) return text + "; does not train here";
+  if (!tensor.trainable) return text + "; not trainable here";
   if (mentioned.unused_in == 0) return text + "; used in every step here";
   return text + fmt::format("; unused on {} in {} of {}", ranks_of(mentioned.unused_on),
                             mentioned.unused_in, count_of(all.steps, "step"));

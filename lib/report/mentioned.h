@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parameters that a pasted error speaks of, by index or name, found again in a program of the
-// user's.
+// Parameters that a pasted error mentions by index or name, looked up in the user's program.
 #pragma once
 
 #include <optional>
@@ -15,8 +14,8 @@ namespace ddp_doctor {
 
 struct MentionedParameter {
   std::optional<int> index;             // as PyTorch's errors count
-  std::string name;                     // as the log or the program has it
-  std::optional<TensorInfo> parameter;  // nothing: the program has no such
+  std::string name;                     // from the log or the program
+  std::optional<TensorInfo> parameter;  // empty: the program has no such parameter
   std::vector<int> unused_on;           // ranks of the program's run
   std::size_t unused_in = 0;            // steps of it
 };

@@ -17,14 +17,13 @@ namespace ddp_doctor {
 namespace {
 
 constexpr char kNotOneJob[] =
-    "; give the reports that one job left on its machines, or show them one by one";
+    "; merge the reports of one job's machines only, or show these one by one";
 
 constexpr char kWithin[] =
-    "ranks of different reports were compared in their gradients and weights; in all else "
-    "(buffers, "
-    "optimizer settings, data, used parameters, collectives) only those of the same report";
+    "ranks of different reports were compared by gradients and weights only; buffers, optimizer "
+    "settings, data, used parameters and collectives only within each report";
 
-// A launcher is told on each machine which one that is.
+// Each machine's launcher is given its own number or address.
 std::string program_of(const Report& report) {
   static const std::regex own(
       " --(node[-_]rank|machine[-_]rank|local[-_]addr|node[-_]id)[= ][^ ]+");
@@ -35,7 +34,7 @@ void insist_on_one_job(const std::vector<NamedReport>& reports) {
   const auto& first = reports.front();
   const auto insist = [&](const NamedReport& other, const char* what, const auto& of) {
     if (of(first.report) == of(other.report)) return;
-    throw Error(fmt::format("{} and {} are of different {} ({} and {}){}", first.name, other.name,
+    throw Error(fmt::format("{} and {} have different {} ({} and {}){}", first.name, other.name,
                             what, of(first.report), of(other.report), kNotOneJob));
   };
   for (const auto& other : reports) {
@@ -108,7 +107,7 @@ std::vector<StepRoots> merge_roots(const std::vector<const RunReport*>& runs) {
   return roots;
 }
 
-// Those about ranks that others have, or that must be compared again, are made anew.
+// Notes about missing or not compared ranks are made again for the merged report.
 std::vector<std::string> merge_notes(const std::vector<const RunReport*>& runs,
                                      const RunReport& merged) {
   std::set<std::string> notes = {kWithin};
@@ -124,7 +123,7 @@ std::vector<std::string> merge_notes(const std::vector<const RunReport*>& runs,
   return sorted(notes);
 }
 
-// A rule is decided where every report, or the roots of all of them, decided it.
+// A rule is decided if every report decided it, or the roots of all of them do.
 void merge_checked(const std::vector<const RunReport*>& runs, RunReport& merged) {
   std::map<std::string, std::size_t> checked;
   std::set<std::pair<std::string, std::string>> reasons;
@@ -145,7 +144,7 @@ void merge_checked(const std::vector<const RunReport*>& runs, RunReport& merged)
   }
 }
 
-// A median of medians is none: these are of the slowest machine.
+// A median of medians is not a median: take the slowest machine's times.
 void merge_times(const std::vector<const RunReport*>& runs, RunReport& merged) {
   const auto order = [](const StepTime& time) {
     return std::tuple(time.median_ms, time.high_ms, time.low_ms, time.steps);
@@ -185,7 +184,8 @@ void merge_suppressions(const std::vector<const Report*>& reports, Report& merge
   for (auto& [text, left] : partial) merged.partial_suppressions.push_back({text, left});
 }
 
-// Unused on some ranks is a guess of all; of all, it is none any more.
+// A finding about unused parameters on some ranks is a guess about all; with all ranks it is
+// certain.
 void make_certain(std::vector<Finding>& findings, const RankSet& all) {
   for (auto& finding : findings) {
     if (finding.rule == kUnusedParameters.code && RankSet(finding.ranks) == all)
@@ -208,7 +208,7 @@ Report merge(std::vector<NamedReport> reports) {
     all.push_back(&report);
     runs.push_back(&report.runs.front());
   }
-  // What is one for all is as the lowest rank has it.
+  // What all ranks share is taken from the lowest one.
   Report merged = reports.front().report;
   RunReport& run = merged.runs.front();
   run.mean_check.reset();

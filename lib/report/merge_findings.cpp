@@ -20,7 +20,7 @@ void flatten(const std::vector<Finding>& findings, std::vector<Finding>& all) {
   }
 }
 
-// Findings of the same key say the same of different ranks.
+// Findings with the same key say the same about different ranks.
 std::string key_of(const Finding& finding) {
   const auto json = finding_as_json(finding);
   std::string key;
@@ -29,7 +29,7 @@ std::string key_of(const Finding& finding) {
   return key + finding.evidence.value("kind", "");
 }
 
-// Which of several is shown: the earliest; of these any, but always the same one.
+// Which of several is shown: the earliest, and among those always the same one.
 std::pair<std::int64_t, std::string> order_of(const Finding& finding) {
   auto json = finding_as_json(finding);
   json.erase("ranks");
@@ -63,12 +63,12 @@ bool waited_for_others(const Finding& finding) {
   return finding.evidence.value("ran_elsewhere", false);
 }
 
-// A rank fell, or parted from the others, for a reason that its own report gives.
+// A rank failed or diverged for a reason that its own report gives.
 bool ended_the_job(const Finding& finding) {
   return finding.rule.starts_with("DDP50") && !lost_a_peer(finding) && !waited_for_others(finding);
 }
 
-// What one report alone could not know to be a consequence of what another one tells.
+// A consequence of a finding in another report, which one report alone cannot know.
 bool explains(const Finding& cause, const Finding& effect) {
   if (is_between_reports(cause)) return cause.rule == effect.rule && !is_between_reports(effect);
   return ended_the_job(cause) && (lost_a_peer(effect) || waited_for_others(effect));
@@ -82,7 +82,7 @@ std::vector<Finding> merge_findings(const std::vector<const Report*>& reports,
   for (const auto* report : reports) flatten(report->findings, all);
   std::erase_if(all, is_between_reports);
   all = unite(all);
-  std::vector<Finding> waiting;  // is nobody's cause where something better is known
+  std::vector<Finding> waiting;  // not a root cause if a better one is known
   if (std::any_of(all.begin(), all.end(), ended_the_job)) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(waiting), waited_for_others);
     std::erase_if(all, waited_for_others);

@@ -2,10 +2,10 @@
 // The steps table of several reports.
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
+#include "lib/report/cells.h"
 #include "lib/report/merge.h"
 
 namespace ddp_doctor {
@@ -18,38 +18,20 @@ const StepRow* row_of(const RunReport& run, std::int64_t step) {
   return found == run.steps_table.end() || found->step != step ? nullptr : &*found;
 }
 
-void add(Range& range, double low, double high) {
-  range.low = range.finite == 0 ? low : std::min(range.low, low);
-  range.high = range.finite == 0 ? high : std::max(range.high, high);
-}
-
-void add(Range& range, const Range& other) {
-  if (other.finite > 0) add(range, other.low, other.high);
-  range.finite += other.finite;
-  range.nonfinite += other.nonfinite;
-}
-
-void add(Range& range, const ByRank& values) {
-  for (const auto& value : values) {
-    if (!value) continue;
-    add(range, std::isfinite(*value) ? Range{*value, *value, 1, 0} : Range{0.0, 0.0, 0, 1});
-  }
-}
-
-// `row`: null where the run does not have that step.
+// `row`: null if the run does not have that step.
 void add(ManyRanks& many, const RunReport& run, const StepRow* row) {
   if (row == nullptr) {
     many.unused[{}].add(run.ranks);
     return;
   }
   if (row->many) {
-    add(many.gradient_norm, row->many->gradient_norm);
-    add(many.loss, row->many->loss);
+    cells::add(many.gradient_norm, row->many->gradient_norm);
+    cells::add(many.loss, row->many->loss);
     for (const auto& [indices, ranks] : row->many->unused) many.unused[indices].add(ranks);
     return;
   }
-  add(many.gradient_norm, row->gradient_norm);
-  add(many.loss, row->loss);
+  cells::add(many.gradient_norm, cells::range_of(row->gradient_norm));
+  cells::add(many.loss, cells::range_of(row->loss));
   std::map<std::vector<int>, std::vector<int>> unused;
   for (std::size_t i = 0; i < row->unused.size(); ++i)
     unused[row->unused[i]].push_back(run.ranks.at(i));
@@ -78,7 +60,7 @@ bool all_equal(const std::vector<RootGroup>& groups) {
   return comparable(groups) && groups.size() <= 1;
 }
 
-// Of the same tensors, with other bits.
+// Whether ranks with the same tensors have other bits.
 bool some_differ(const std::vector<RootGroup>& groups) {
   std::set<std::string> tensors;
   for (const auto& group : groups) {
@@ -96,7 +78,7 @@ StepRow merge_row(const std::vector<const RunReport*>& runs, const RunReport& me
   for (const auto* run : runs) {
     const auto* here = row_of(*run, step);
     const auto synced = here == nullptr ? std::nullopt : here->synced;
-    // One that is not is enough; otherwise all must be known.
+    // One "no" is enough; a "yes" needs all of them.
     if (row.synced.value_or(true)) row.synced = synced ? synced : std::nullopt;
     if (synced && !*synced) row.synced = false;
     if (here == nullptr) {
@@ -118,7 +100,7 @@ StepRow merge_row(const std::vector<const RunReport*>& runs, const RunReport& me
       row.synced.reset();
     }
     row.weights_differ = row.weights_differ || some_differ(roots->weight);
-    // By how much, only the values of both would tell.
+    // The size of the difference is unknown without the values.
     if (!all_equal(roots->weight)) row.drift.reset();
   }
   if (merged.ranks.size() > kMaxRanksOneByOne) {

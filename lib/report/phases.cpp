@@ -16,7 +16,7 @@ namespace ddp_doctor {
 namespace {
 
 constexpr double kNsPerMs = 1e6;
-// What the record's and the call log's times may contradict each other by: they are taken one after
+// How far times of the record and the call log may contradict each other: they are taken one after
 // the other.
 constexpr std::int64_t kSlackNs = 1'000'000;
 
@@ -27,7 +27,7 @@ class PhasesReader {
 
   Phases read() {
     const auto ranks = chosen();
-    std::int64_t most = 0;
+    std::int64_t max_steps = 0;
     for (int rank : ranks) {
       std::int64_t steps = 0;
       for (const auto& step : timeline_.steps) {
@@ -36,11 +36,11 @@ class PhasesReader {
         ++steps;
         begin_ns_ = begin_ns_ == 0 ? record->started_ns : std::min(begin_ns_, record->started_ns);
       }
-      most = std::max(most, steps);
+      max_steps = std::max(max_steps, steps);
     }
-    if (most == 0) return {};
-    const auto at_most = static_cast<std::int64_t>(Phases::kMaxBlocks);
-    phases_.steps_per_block = (most + at_most - 1) / at_most;
+    if (max_steps == 0) return {};
+    const auto max_blocks = static_cast<std::int64_t>(Phases::kMaxBlocks);
+    phases_.steps_per_block = (max_steps + max_blocks - 1) / max_blocks;
     for (int rank : ranks) phases_.ranks.push_back(rank_of(rank));
     return std::move(phases_);
   }
@@ -68,7 +68,7 @@ class PhasesReader {
         ranks.insert(rank);
     };
     for (const auto& finding : findings_) {
-      // A finding about all ranks chooses none.
+      // A finding about all ranks selects none.
       if (finding.ranks.size() >= seen.size()) continue;
       for (int rank : finding.ranks) {
         if (end_of(rank)) add(rank);
@@ -92,8 +92,8 @@ class PhasesReader {
     using Kind = RankExit::Kind;
     std::string how;
     if (exit->kind == Kind::kSignaled) how = fmt::format("was killed by signal {}", exit->code);
-    if (exit->kind == Kind::kTimedOut) how = "made no progress any more, and was ended";
-    if (exit->kind == Kind::kStopped) how = "was ended with the others";
+    if (exit->kind == Kind::kTimedOut) how = "stopped making progress and was killed";
+    if (exit->kind == Kind::kStopped) how = "was killed with the others";
     if (exit->kind == Kind::kExited && exit->code != 0)
       how = fmt::format("ended with exit status {}", exit->code);
     if (how.empty()) return {};
@@ -161,11 +161,11 @@ class PhasesReader {
       const bool unfinished_step = call.step > last_recorded;
       if (!activity || (phases_.steps_per_block > 1 && !unfinished_step)) continue;
       const double from = ms(call.begin_ns + *difference);
-      if (call.end_ns == 0 && !out.end) continue;  // nothing tells how long
+      if (call.end_ns == 0 && !out.end) continue;  // of unknown length
       double to = call.end_ns == 0 ? out.end->at_ms : ms(call.end_ns + *difference);
-      if (out.end) to = std::min(to, out.end->at_ms);  // the one that raised is ended after that
+      if (out.end) to = std::min(to, out.end->at_ms);  // a call that raised is closed later
       if (to < std::max(from, 0.0)) continue;
-      if (call.end_ns == 0 && !unfinished_step && to > done_ms) continue;  // one that raised
+      if (call.end_ns == 0 && !unfinished_step && to > done_ms) continue;  // it raised
       out.calls.push_back(
           {*activity, call.step, std::max(from, 0.0), to, call.end_ns != 0, name_of(call)});
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where a finding stands in the user's repository, and by what it is known again in the next run.
+// A finding's place in the user's repository, and what identifies it in the next run.
 #pragma once
 
 #include <string>
@@ -16,12 +16,11 @@ struct SourcePlace {
 // A file of the record as seen from the repository's root; absolute if it lies outside of it.
 std::string file_in_repository(const std::string& file, const RenderOptions& options);
 
-// The finding's own place; the program's first line where it has none, since servers drop what has
-// no place.
+// The finding's own place, or else the program's first line: servers drop findings without a place.
 SourcePlace place_of(const Finding& finding, const RunReport& run, const RenderOptions& options);
 
-// 32 hexadecimal digits from rule, file and parameters: neither lines nor figures, so that it stays
-// while code above it changes.
+// 32 hexadecimal digits from rule, file and parameters, not from lines or figures, so that it stays
+// the same while code above it changes.
 std::string fingerprint_of(const Finding& finding, const RunReport& run,
                            const RenderOptions& options);
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Plots as SVG: values in, text out. Nothing here knows what a report is.
 //
-// A drawing is made for being read in any way: its colours are classes and CSS variables (style()),
-// so that one text serves light and dark pages; no two things are told apart by colour alone, but
-// by dashes, markers, places or hollow shapes, too; every figure has a title and a description for
-// those who do not see it. Text keeps its distance by an estimate of its width that holds for the
-// usual sans-serif fonts, DejaVu's wide one included.
+// Drawings are accessible: colours are classes and CSS variables (style()), so that one text serves
+// light and dark pages; nothing is distinguished by colour alone, but also by dashes, markers,
+// positions or hollow shapes; every figure has a title and a description for screen readers. Text
+// is spaced by an estimate of its width that holds for the usual sans-serif fonts, including the
+// wide DejaVu Sans.
 //
-// Values that no scale can hold are not dropped: what is not finite stands in a strip above the
-// scale, what is zero or less in a strip below a logarithmic one, and what is missing leaves a gap.
+// Values that a scale cannot show are not dropped: values that are not finite are in a strip above
+// the scale, values of zero or less in a strip below a logarithmic one, and missing ones leave a
+// gap.
 //
 // Sizes are those of the SVG's own coordinates, in which text is 12 high. A narrow drawing is made
 // to be shown about 300 to 550 pixels wide, a wide one about 700 to 1100.
@@ -37,10 +38,10 @@ struct Key {
 
 struct Drawing {
   std::string svg;
-  std::vector<Key> keys;  // empty where nothing is to be told apart
+  std::vector<Key> keys;  // empty if there is nothing to distinguish
 };
 
-using Values = std::vector<std::optional<double>>;  // nothing: not known
+using Values = std::vector<std::optional<double>>;  // empty: unknown
 
 struct Line {
   std::string label;
@@ -107,8 +108,8 @@ struct Lanes {
     std::string remark;  // below the lane: how it ended
   };
   std::string x_label;
-  // Where the scale changes: values and how far from the left, 0 to 1, they stand. At least two; a
-  // pause of seconds after steps of milliseconds would leave nothing to see of these otherwise.
+  // Where the scale changes: values and their positions, 0 (left) to 1. At least two. Without this,
+  // a pause of seconds would hide steps of milliseconds.
   std::vector<std::pair<double, double>> knots;
   std::vector<Lane> lanes;
   std::vector<std::pair<Kind, std::string>> kinds;  // for the legend

@@ -16,7 +16,7 @@ constexpr double kLane = 24.0;     // high, in three rows where a block has part
 constexpr double kLaneGap = 12.0;  // below it, with its remark
 constexpr double kMargin = 18.0;   // for half a tick's label
 
-// The x axis under `y`, from 0 or wherever the scale begins.
+// The x axis below `y`, from where the scale begins.
 void axis_below(Canvas& canvas, const Scale& scale, double left, double right, double y,
                 const std::string& label) {
   canvas.line(left, y, right, y, "axis");
@@ -82,8 +82,8 @@ class BrokenScale {
       const double low = knots_[i - 1].first;
       const double high = knots_[i].first;
       const double width = (*this)(high)-left_ - (knots_[i - 1].second * (right_ - left_));
-      const auto most = static_cast<std::size_t>(std::max(width / 90, 1.0));
-      const Scale piece = Scale::linear(low, high, most);
+      const auto max_ticks = static_cast<std::size_t>(std::max(width / 90, 1.0));
+      const Scale piece = Scale::linear(low, high, max_ticks);
       for (const double tick : piece.ticks()) {
         if (tick < low || tick > high || (tick == low && i > 1)) continue;
         const double x = (*this)(tick);
@@ -113,9 +113,9 @@ class BrokenScale {
 
 Drawing draw(const Bars& bars, const Caption& caption) {
   Canvas canvas;
-  double most = 0.0;
-  for (const auto& row : bars.rows) most = std::max({most, row.value, row.high});
-  Scale scale = Scale::linear(0.0, most, 5);
+  double max = 0.0;
+  for (const auto& row : bars.rows) max = std::max({max, row.value, row.high});
+  Scale scale = Scale::linear(0.0, max, 5);
   scale.stretch(kMargin, kNarrow - kMargin);
   const double bottom = 6 + kBarRow * static_cast<double>(bars.rows.size());
   for (const double tick : scale.ticks()) canvas.line(scale(tick), 2, scale(tick), bottom, "grid");

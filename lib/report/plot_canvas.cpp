@@ -50,7 +50,7 @@ constexpr double kMax = std::numeric_limits<double>::max();
 constexpr double kLeastPower = -307.0;
 constexpr double kGreatestPower = 308.0;
 
-// 1, 2 or 5 times a power of ten: the least that is not below `value`.
+// The smallest 1, 2 or 5 times a power of ten that is not below `value`.
 double round_up(double value) {
   const double power = std::pow(10.0, std::floor(std::log10(value)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -67,9 +67,9 @@ double width_of(const std::string& text) {
 
 std::string fitted(const std::string& text, double width) {
   if (width_of(text) <= width) return text;
-  const auto most = static_cast<std::size_t>(std::max(3.0, width / (0.64 * kTextSize)));
-  const std::size_t head = (most - 1) / 2;
-  return first_of(text, head) + "…" + last_of(text, most - 1 - head);
+  const auto max_size = static_cast<std::size_t>(std::max(3.0, width / (0.64 * kTextSize)));
+  const std::size_t head = (max_size - 1) / 2;
+  return first_of(text, head) + "…" + last_of(text, max_size - 1 - head);
 }
 
 std::string tick_text(double value) {
@@ -130,14 +130,14 @@ std::string box_path(double x, double y, double width, double height) {
                      coordinate(height), coordinate(width));
 }
 
-Scale Scale::linear(double low, double high, std::size_t most, bool whole) {
+Scale Scale::linear(double low, double high, std::size_t max_ticks, bool whole) {
   Scale scale;
   if (high <= low) {
     const double room = whole ? 0.5 : low == 0.0 ? 1.0 : std::fabs(low) / 2;
     high = std::min(low + room, kMax);
     if (low != 0.0 || whole) low = std::max(low - room, -kMax);
   }
-  const auto parts = static_cast<double>(std::max<std::size_t>(most, 2));
+  const auto parts = static_cast<double>(std::max<std::size_t>(max_ticks, 2));
   double step = round_up(std::max(high / parts - low / parts, 1e-300));
   if (whole) step = std::max(1.0, step);
   const double first = whole ? std::ceil(low / step) : std::floor(low / step + 1e-9);
@@ -150,14 +150,14 @@ Scale Scale::linear(double low, double high, std::size_t most, bool whole) {
   return scale;
 }
 
-Scale Scale::logarithmic(double low, double high, std::size_t most) {
+Scale Scale::logarithmic(double low, double high, std::size_t max_ticks) {
   Scale scale;
   scale.logarithmic_ = true;
   scale.low_ = std::max(kLeastPower, std::floor(std::log10(low) + 1e-9));
   scale.high_ = std::min(kGreatestPower, std::ceil(std::log10(high) - 1e-9));
   if (scale.high_ <= scale.low_) scale.high_ = scale.low_ + 1;
   const double every =
-      std::max(1.0, std::ceil((scale.high_ - scale.low_) / static_cast<double>(most)));
+      std::max(1.0, std::ceil((scale.high_ - scale.low_) / static_cast<double>(max_ticks)));
   for (double power = scale.low_; power <= scale.high_; power += every)
     scale.ticks_.push_back(std::pow(10.0, power));
   return scale;

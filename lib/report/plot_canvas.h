@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the plots are drawn with: a sheet that collects SVG, and scales with ticks.
+// What the plots are drawn with: a canvas that collects SVG, and scales with ticks.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline constexpr double kWide = 860.0;
 
 // An upper estimate.
 double width_of(const std::string& text);
-// With an ellipsis in the middle where it is wider than that.
+// With an ellipsis in the middle if it is wider than that.
 std::string fitted(const std::string& text, double width);
 // "12", "0.25", "1e-9"
 std::string tick_text(double value);
@@ -28,7 +28,7 @@ class Canvas {
   void text(double x, double y, Anchor anchor, const std::string& text,
             std::string_view classes = "");
   void line(double x1, double y1, double x2, double y2, std::string_view classes);
-  // `hint`: what a browser shows when it is pointed at.
+  // `hint`: what a browser shows on hover.
   void box(double x, double y, double width, double height, std::string_view classes,
            const std::string& hint = "");
   void path(const std::string& commands, std::string_view classes);
@@ -48,11 +48,11 @@ std::string box_path(double x, double y, double width, double height);
 // A scale from values to coordinates.
 class Scale {
  public:
-  // Linear, from tick to tick around `low` and `high`, with about `most` ticks. `whole`: at whole
-  // numbers only, and from `low` to `high` exactly.
-  static Scale linear(double low, double high, std::size_t most, bool whole = false);
+  // Linear, from tick to tick around `low` and `high`, with at most about `max_ticks` ticks.
+  // `whole`: at whole numbers only, and from `low` to `high` exactly.
+  static Scale linear(double low, double high, std::size_t max_ticks, bool whole = false);
   // By decades; `low` and `high` are greater than zero.
-  static Scale logarithmic(double low, double high, std::size_t most);
+  static Scale logarithmic(double low, double high, std::size_t max_ticks);
 
   void stretch(double from, double to) { from_ = from, to_ = to; }
   double operator()(double value) const;

@@ -2,9 +2,8 @@
 // Lines over steps.
 //
 // From top to bottom: the label of the y axis, a strip for what is not finite, the scale, on
-// logarithmic ones a strip for zeros, the x axis. Strips are there only where something stands in
-// them. Where nothing has a place on the scale, it shrinks to nothing, and a run whose drift is
-// zero throughout is a line in its strip.
+// logarithmic ones a strip for zeros, the x axis. Empty strips are omitted. If the scale has no
+// values, it is omitted, too: a run whose drift is always zero is a line in its strip.
 
 #include <fmt/format.h>
 
@@ -21,7 +20,7 @@ constexpr double kStrip = 20.0;
 constexpr double kScaleHeight = 150.0;
 constexpr double kBelow = 38.0;
 constexpr double kRight = 14.0;
-// A marker on each point of this many; of more only on some, so that lines stay lines.
+// Up to this many points have a marker each; of more, only some.
 constexpr std::size_t kMaxMarked = 25;
 
 bool on_scale(double value, bool logarithmic) {
@@ -76,8 +75,8 @@ class LinesDrawing {
     for (const auto& value : values) {
       if (!value) continue;
       if (on_scale(*value, chart_.logarithmic)) {
-        least_ = scaled_ ? std::min(least_, *value) : *value;
-        greatest_ = scaled_ ? std::max(greatest_, *value) : *value;
+        min_ = scaled_ ? std::min(min_, *value) : *value;
+        max_ = scaled_ ? std::max(max_, *value) : *value;
         scaled_ = true;
       } else {
         (std::isfinite(*value) ? zeros_ : above_) = true;
@@ -93,9 +92,8 @@ class LinesDrawing {
     bottom_ = zeros_ ? zero_at_ + 8 : scale_bottom_ + (scaled_ ? 0.0 : kStrip);
     if (scaled_) {
       // A scale that begins at zero shows ratios; one that would waste more than half does not.
-      const double low = least_ > 0.0 && least_ < 0.6 * greatest_ ? 0.0 : least_;
-      y_ = chart_.logarithmic ? Scale::logarithmic(least_, greatest_, 6)
-                              : Scale::linear(low, greatest_, 5);
+      const double low = min_ > 0.0 && min_ < 0.6 * max_ ? 0.0 : min_;
+      y_ = chart_.logarithmic ? Scale::logarithmic(min_, max_, 6) : Scale::linear(low, max_, 5);
       y_.stretch(scale_bottom_, scale_top_);
     }
     double widest = zeros_ ? width_of("0") : 0.0;
@@ -107,8 +105,8 @@ class LinesDrawing {
       const auto first = static_cast<double>(chart_.x.front());
       const auto last = static_cast<double>(chart_.x.back());
       const double widest_step = width_of(tick_text(last)) + 24;
-      const auto most = static_cast<std::size_t>((kNarrow - left_ - kRight) / widest_step);
-      x_ = Scale::linear(first, last, std::clamp<std::size_t>(most, 2, 8), true);
+      const auto max_ticks = static_cast<std::size_t>((kNarrow - left_ - kRight) / widest_step);
+      x_ = Scale::linear(first, last, std::clamp<std::size_t>(max_ticks, 2, 8), true);
     }
     x_.stretch(left_ + 8, kNarrow - kRight - 6);
   }
@@ -213,7 +211,7 @@ class LinesDrawing {
   Canvas canvas_;
   Scale x_, y_;
   bool scaled_ = false, zeros_ = false, above_ = false;
-  double least_ = 0.0, greatest_ = 0.0;
+  double min_ = 0.0, max_ = 0.0;
   double left_ = 0.0, bottom_ = 0.0;
   double above_at_ = 0.0, scale_top_ = 0.0, scale_bottom_ = 0.0, zero_at_ = 0.0;
 };

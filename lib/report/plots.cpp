@@ -37,15 +37,14 @@ class PlotCollector {
 
   void note_on_other_runs(std::vector<std::string>& notes) const {
     if (report_.runs.size() > kMaxRuns)
-      notes.push_back(
-          fmt::format("{} more runs are in the tables only.", report_.runs.size() - kMaxRuns));
+      notes.push_back(fmt::format("The tables have {} more runs.", report_.runs.size() - kMaxRuns));
   }
 
   plot::Caption named(const std::string& title, const std::string& description) const {
     return {fmt::format("plot{}", plots_.size() + 1), title, description};
   }
 
-  // Without a drawing where it would be empty.
+  // An empty drawing is omitted.
   template <class Chart>
   void add(const std::string& caption, const Chart& chart, bool empty,
            const std::string& description, std::vector<std::string> notes, bool wide = false) {
@@ -71,8 +70,8 @@ class PlotCollector {
     if (!equal.empty()) notes.insert(notes.begin(), equal);
     if (empty) notes.insert(notes.begin(), "No rank had a gradient at an optimizer.step().");
     add("Gradient norm per rank" + of_run(run), chart, empty,
-        "L2 norm of all gradients at optimizer.step(), a line for each rank or for ranks that "
-        "agree, by step. " +
+        "L2 norm of all gradients at optimizer.step() by step, a line for each rank or group of "
+        "equal ranks. " +
             equal + " The table of gradient norms has the figures.",
         notes);
   }
@@ -103,7 +102,8 @@ class PlotCollector {
     chart.x = std::move(fewer.x);
     for (std::size_t i = 0; i < chart.lines.size(); ++i) chart.lines[i].y = std::move(fewer.y[i]);
     std::vector<std::string> notes;
-    if (!any) notes.emplace_back("No step after which the weights of all ranks are known.");
+    if (!any)
+      notes.emplace_back("There is no step after which the weights of all ranks are known.");
     if (any && none_drifts)
       notes.emplace_back("Zero throughout: the weights of all ranks stayed equal.");
     note_on_points(fewer.steps, notes);
@@ -125,7 +125,7 @@ class PlotCollector {
     std::vector<std::string> notes;
     for (const auto& run : report_.runs) {
       if (!run.step_time) {
-        notes.push_back(fmt::format("{} is not in it: it has no step that counts.", run.label));
+        notes.push_back(fmt::format("{} is missing: it has no step after the second.", run.label));
         continue;
       }
       const auto& time = *run.step_time;
@@ -135,8 +135,8 @@ class PlotCollector {
     }
     if (!bars.rows.empty())
       notes.emplace(notes.begin(),
-                    "Median and range of the slowest rank's steps, without the first two and "
-                    "without the examination.");
+                    "Median and range of the slowest rank's steps, without the first two steps and "
+                    "the examination.");
     add(report_.runs.size() == 1 ? "Step time" : "Step time per strategy", bars, bars.rows.empty(),
         "Median and range of the time of a step for each run. The table of outcomes has the "
         "medians.",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The figures of a report as plots. What is left out of one is said in its notes.
+// The figures of a report as plots. The notes of a plot say what it omits.
 #pragma once
 
 #include <string>
@@ -13,23 +13,23 @@ namespace ddp_doctor {
 
 struct Plot {
   std::string caption;
-  plot::Drawing drawing;           // empty where there is nothing to draw; a note says why
+  plot::Drawing drawing;           // empty if there is nothing to draw; a note says why
   std::vector<std::string> notes;  // sentences
   bool wide = false;
 };
 
-// Gradient norms, drift, step times, used parameters, phases; of all runs where these stand side by
-// side, otherwise of the run that is examined.
+// Gradient norms, drift, step times, used parameters, phases; of all runs in a comparison,
+// otherwise of the examined run.
 std::vector<Plot> plots_of(const Report& report);
 
-// What the map of used parameters shows as hollow, by name: who left it unused, and when. No rows
-// where nobody left any.
+// The parameters that the map of used parameters shows as hollow: which ranks did not use them, and
+// when. No rows if every rank used all.
 Figures unused_parameters(const RunReport& run);
 
 // ---- its parts
 
-// The points of a long run: each stands for several steps, of which the least and the greatest
-// value stay, in their order. `steps`: what each point stands for; 1: nothing was left out.
+// The points of a long run: each stands for several steps and keeps their minimum and maximum, in
+// order. `steps`: how many each point stands for; 1: nothing is omitted.
 struct ThinnedLines {
   std::vector<std::int64_t> x;
   std::vector<plot::Values> y;
@@ -37,7 +37,7 @@ struct ThinnedLines {
 };
 ThinnedLines thinned(const std::vector<std::int64_t>& x, const std::vector<plot::Values>& y);
 
-// That, as a sentence, where it is so.
+// That, as a sentence; empty if nothing is omitted.
 void note_on_points(std::size_t steps, std::vector<std::string>& notes);
 
 plot::LineChart gradient_chart(const RunReport& run, std::vector<std::string>& notes);

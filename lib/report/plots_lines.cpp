@@ -68,8 +68,8 @@ double median_of_sorted(const std::vector<double>& values) {
 
 void note_on_points(std::size_t steps, std::vector<std::string>& notes) {
   if (steps > 1)
-    notes.push_back(fmt::format(
-        "Of each {} steps looked at, the least and the greatest value are drawn.", steps));
+    notes.push_back(
+        fmt::format("Each point shows the minimum or maximum of {} examined steps.", steps));
 }
 
 ThinnedLines thinned(const std::vector<std::int64_t>& x, const std::vector<plot::Values>& y) {
@@ -100,7 +100,7 @@ ThinnedLines thinned(const std::vector<std::int64_t>& x, const std::vector<plot:
       };
       const bool falls = least && greatest && *greatest < *least;
       out.y[line].push_back(at(falls ? greatest : least));
-      // What is not finite is worth more than one more point.
+      // A value that is not finite must not be lost.
       if (end - begin > 1)
         out.y[line].push_back(bad ? bad : at(falls ? least : greatest));
       else if (bad)
@@ -157,7 +157,7 @@ plot::LineChart gradient_chart(const RunReport& run, std::vector<std::string>& n
     }
     const bool one_by_one = !courses.empty();
     const std::string all = one_by_one ? fmt::format("{} ranks", ranks) : run.ranks.text();
-    chart.lines.push_back({one_by_one ? "median of the ranks" : "least of the ranks", {}});
+    chart.lines.push_back({one_by_one ? "median of the ranks" : "minimum of the ranks", {}});
     values.push_back(one_by_one ? middle : low);
     if (!one_by_one) {
       for (std::size_t i = 0; i < low.size(); ++i) {
@@ -176,16 +176,15 @@ plot::LineChart gradient_chart(const RunReport& run, std::vector<std::string>& n
         values.push_back(std::exchange(course.values, {}));
       }
     }
-    chart.band = plot::LineChart::Band{
-        "least to greatest of " + (one_by_one ? all : "ranks " + all), {}, {}};
+    chart.band = plot::LineChart::Band{"range of " + (one_by_one ? all : "ranks " + all), {}, {}};
     values.push_back(low);
     values.push_back(high);
-    notes.push_back(one_by_one
-                        ? fmt::format("{} ranks have {} different courses; in place of {} lines "
-                                      "stand their range, their median and the ranks that findings "
-                                      "name.",
-                                      ranks, courses.size(), courses.size())
-                        : "A merged report of many ranks keeps their range only.");
+    notes.push_back(
+        one_by_one ? fmt::format("{} ranks have {} different curves; instead of {} lines, "
+                                 "this shows their range, their median and ranks that findings "
+                                 "name.",
+                                 ranks, courses.size(), courses.size())
+                   : "A merged report of many ranks has their range only.");
   }
   auto fewer = thinned(steps, values);
   chart.x = std::move(fewer.x);

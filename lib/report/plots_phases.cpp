@@ -2,8 +2,8 @@
 // Ranks' phases over time.
 //
 // A step takes milliseconds, the first one often a hundred times as long, and a rank that waits for
-// another may do so for minutes: where it must be, the scale changes after the first step and where
-// the last step ended.
+// another may do so for minutes: if necessary, the scale changes after the first step and where the
+// last step ended.
 
 #include <fmt/format.h>
 
@@ -47,19 +47,17 @@ class LanesMaker {
     legend();
     if (phases_.ranks.size() < phases_.ranks_seen)
       notes_.push_back(fmt::format(
-          "{} of {} ranks: those that did not come to their end and those that findings name "
-          "first, then the lowest.",
+          "{} of {} ranks: those that did not finish and those that findings name, then the "
+          "lowest.",
           phases_.ranks.size(), phases_.ranks_seen));
     if (phases_.steps_per_block > 1)
       notes_.push_back(fmt::format(
           "Each block is {} steps, without the forwards, backwards and collectives in them.",
           phases_.steps_per_block));
-    notes_.emplace_back(
-        "The examination is spread over a step; it is drawn after it, as long as it took.");
+    notes_.emplace_back("The examination is spread over a step; its time is drawn after the step.");
     if (any_call_)
-      notes_.push_back(
-          fmt::format("Forwards, backwards and collectives are placed to within {:.2f} ms.",
-                      std::max(phases_.uncertainty_ms, 0.01)));
+      notes_.push_back(fmt::format("Forwards, backwards and collectives are exact to {:.2f} ms.",
+                                   std::max(phases_.uncertainty_ms, 0.01)));
     return std::move(lanes_);
   }
 
@@ -186,7 +184,7 @@ class LanesMaker {
 
 Lanes phase_lanes(const RunReport& run, std::vector<std::string>& notes) {
   if (run.phases.ranks.empty()) {
-    notes.emplace_back("Not known: the report was made without the records' times.");
+    notes.emplace_back("Unknown: this report was made without the times in the records.");
     return {};
   }
   return LanesMaker(run.phases, notes).make();

@@ -2,8 +2,8 @@
 // Which parameters were used by which rank at which step.
 //
 // Cells are shares: of ranks, of the steps that a column stands for, and of the parameters that a
-// row stands for. A rank of which neither a gradient nor an unused parameter is known was not
-// looked at in that step.
+// row stands for. A rank without a known gradient or unused parameter was not examined in that
+// step.
 
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ class UsageReader {
 
   plot::HeatMap read() {
     if (parameters_.empty() || run_.steps_table.empty()) {
-      notes_.emplace_back("No step of which it is known.");
+      notes_.emplace_back("There is no step of which it is known.");
       return {};
     }
     collect();
@@ -70,13 +70,13 @@ class UsageReader {
     if (!others.empty())
       pooled(others, fmt::format("{} always used", count_of(others.size(), "parameter")));
     if (steps_per_column_ > 1)
-      notes_.push_back(
-          fmt::format("Each column stands for {} steps looked at.", steps_per_column_));
+      notes_.push_back(fmt::format("Each column stands for {} examined steps.", steps_per_column_));
     const bool part = std::any_of(map_.rows.begin(), map_.rows.end(), [](const auto& row) {
       return std::any_of(row.shares.begin(), row.shares.end(),
                          [](const auto& share) { return share && *share > 0.0 && *share < 1.0; });
     });
-    if (part) notes_.emplace_back("A cell is filled as high as the share that used it.");
+    if (part)
+      notes_.emplace_back("The height of a filled cell is the share that used the parameter.");
     map_.full = "used";
     map_.part = "used in part";
     map_.none = "unused";
@@ -152,7 +152,7 @@ class UsageReader {
     return tensor.ddp_index ? fmt::format("{} ({})", tensor.name, *tensor.ddp_index) : tensor.name;
   }
 
-  // One row where the ranks agree, one for each rank where they do not and there is room.
+  // One row if the ranks agree; otherwise one for each rank, if there is room.
   void rows_of(std::size_t p, std::size_t parameters) {
     const bool agree = std::all_of(apart_.begin(), apart_.end(), [&](const auto& of_rank) {
       return shares_of(of_rank[p]) == shares_of(apart_.front()[p]);
@@ -216,7 +216,7 @@ Figures unused_parameters(const RunReport& run) {
       if (const RankSet set(ranks); set != one.ranks) one.ranks.add(set);
     }
   }
-  Figures figures{"Parameters that a rank left unused in some step",
+  Figures figures{"Parameters that a rank did not use in some step",
                   {"parameter", "index", "by ranks", "in steps", "first", "last"},
                   {}};
   for (std::size_t i = 0; i < run.tensors.size(); ++i) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lib/diagnose/facts.h"
+#include "lib/report/cells.h"
 #include "lib/report/change.h"
 #include "lib/report/comparison.h"
 
@@ -27,7 +28,7 @@ bool found(const RunReport& run, const std::string& rule, Severity mildest) {
   });
 }
 
-// The run came to its end without the finding, and with nothing that the first run had not.
+// The run finished without the finding, and without one that the first run does not have.
 bool cures(const RunReport& run, const RunReport& first, const Finding& finding) {
   if (!run.conclusive()) return false;
   if (found(run, finding.rule, std::min(finding.severity, Severity::kWarning))) return false;
@@ -37,20 +38,21 @@ bool cures(const RunReport& run, const RunReport& first, const Finding& finding)
 }
 
 std::string price_of(const RunReport& run) {
-  return fmt::format("{:.3g} ms per step (median of {}, {:.3g} to {:.3g})",
-                     run.step_time->median_ms, run.step_time->steps, run.step_time->low_ms,
-                     run.step_time->high_ms);
+  return fmt::format("{} ms per step (median of {}, {} to {})",
+                     cells::milliseconds(run.step_time->median_ms), run.step_time->steps,
+                     cells::milliseconds(run.step_time->low_ms),
+                     cells::milliseconds(run.step_time->high_ms));
 }
 
-// Two timings that reach into each other's range, or are of a step or two, are not told apart.
+// Timings whose ranges overlap, or that have too few steps, cannot be told apart.
 bool overlap(const StepTime& a, const StepTime& b) {
-  constexpr std::size_t kFewest = 3;
-  return (a.low_ms <= b.high_ms && b.low_ms <= a.high_ms) || std::min(a.steps, b.steps) < kFewest;
+  constexpr std::size_t kMinSteps = 3;
+  return (a.low_ms <= b.high_ms && b.low_ms <= a.high_ms) || std::min(a.steps, b.steps) < kMinSteps;
 }
 
 bool repeated(const RunReport& run) { return !run.again_ms.empty(); }
 
-// Among strategies that all cure: whether `a` is measurably cheaper.
+// Whether `a` is measurably cheaper, where both cure.
 bool cheaper(const RunReport& a, const RunReport& b) {
   if (!a.step_time || !b.step_time) return a.step_time.has_value() > b.step_time.has_value();
   if (!repeated(a) || !repeated(b))
@@ -59,21 +61,21 @@ bool cheaper(const RunReport& a, const RunReport& b) {
   return cost && cost->measurable() && cost->ratio < 1.0;
 }
 
-// The prices of the others that cure, beside the chosen one's.
+// The price of the chosen cure against those of the others.
 std::string comparison(const RunReport& best, const std::vector<const RunReport*>& others) {
   std::string text = ": " + price_of(best);
   if (others.empty()) return text;
   bool cheapest = true;
   for (const auto* other : others) {
-    text += " against " + other->label + " " + price_of(*other);
+    text += fmt::format(", {} {}", other->label, price_of(*other));
     cheapest = cheapest && cheaper(best, *other);
   }
-  if (cheapest) return "; the cheaper here" + text;
-  return fmt::format("; none of the cures is measurably cheaper here{}{}",
-                     repeated(best) ? "" : " (more --repeats may tell)", text);
+  if (cheapest) return ". It is cheaper here" + text;
+  return fmt::format(". No cure is measurably cheaper here{}{}",
+                     repeated(best) ? "" : " (use more --repeats)", text);
 }
 
-// An unused parameter that another run shows in use at some step is not dead weight.
+// A parameter that is unused in one run may be used in another.
 std::string used_elsewhere(const RunReport& run, const Finding& finding) {
   if (finding.rule != "DDP201") return {};
   for (const auto& row : run.steps_table) {
@@ -83,20 +85,21 @@ std::string used_elsewhere(const RunReport& run, const Finding& finding) {
         const bool used = parameter.index &&
                           std::find(unused.begin(), unused.end(), *parameter.index) == unused.end();
         if (used)
-          return fmt::format("; there rank {} uses {} in step {}, so it is no dead weight", rank,
-                             parameter.name, row.step);
+          return fmt::format(". There rank {} uses {} in step {}, so do not remove it",
+                             run.rank_at(rank), parameter.name, row.step);
       }
     }
   }
   return {};
 }
 
-// What static_graph promises nobody can see; what was seen is said.
-std::string rests_on(const RunReport& run) {
+// Nobody can observe what static_graph requires of later steps.
+std::string assumption_of(const RunReport& run) {
   if (run.info.strategy != "ddp-static-graph") return {};
   return fmt::format(
-      ". It rests on this: in the {} seen the used set did not change, and no reentrant checkpoint "
-      "was seen; a later step that takes another path breaks it",
+      ". This assumes that every step uses the same parameters, without reentrant checkpointing, "
+      "as "
+      "the {} seen did",
       count_of(run.steps_table.size(), "step"));
 }
 
@@ -106,7 +109,7 @@ std::string side_effects(const RunReport& run, const RunReport& first) {
     if (finding.severity == Severity::kAdvice && !found(first, finding.rule, Severity::kAdvice))
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", finding.rule, finding.name);
   }
-  return text.empty() ? text : ". Beside it then: " + text;
+  return text.empty() ? text : ". New then: " + text;
 }
 
 std::string cost_beside(const RunReport& run) {
@@ -163,7 +166,7 @@ void prove(Report& report, Finding& finding) {
   if (!proof.cured) {
     proof.text = fmt::format("{} does not cure it here: {}", best.info.strategy, why_not(best));
   } else {
-    // The one not chosen stays an alternative: proofs may be attached again, to a filtered report.
+    // The other one stays an alternative: proofs may be attached again, to a filtered report.
     auto& prescription = finding.prescription;
     if (prescription.strategy != best.info.strategy) {
       std::erase(prescription.alternatives, best.info.strategy);
@@ -183,7 +186,7 @@ void prove(Report& report, Finding& finding) {
       proof.text += ", drift exactly 0";
     if (best.step_time) proof.text += comparison(best, others);
     proof.text += used_elsewhere(best, finding);
-    proof.text += cost_beside(best) + side_effects(best, first) + rests_on(best);
+    proof.text += cost_beside(best) + side_effects(best, first) + assumption_of(best);
   }
   proof.text += ".";
   finding.proof = std::move(proof);
@@ -194,7 +197,7 @@ void prove(Report& report, Finding& finding) {
 void attach_proofs(Report& report) {
   for (auto& finding : report.findings) {
     prove(report, finding);
-    // The user's files need not be where a report is read again.
+    // Where a report is read again, the user's files may be missing.
     if (auto change = change_for(finding, report.runs.front())) finding.change = std::move(change);
   }
 }

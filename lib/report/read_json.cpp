@@ -192,23 +192,24 @@ Report report_from(const ordered_json& json) {
   return report;
 }
 
-// Before anything is read of it.
+// Checked before anything else is read.
 void check_kind(const ordered_json& json, const std::string& name) {
   if (!json.is_object() || !json.contains("schema_version") || !json.contains("runs"))
-    throw Error(fmt::format("{}: JSON, but no report of ddp-doctor; {}", name, kMakeAgain));
+    throw Error(fmt::format("{}: JSON, but not a report of ddp-doctor; {}", name, kMakeAgain));
   if (json.at("schema_version") != 1) {
     throw Error(fmt::format("{}: a report of schema {}, this ddp-doctor reads schema 1; {}", name,
                             json.at("schema_version").dump(), kMakeAgain));
   }
   if (!json.at("runs").is_array() || json.at("runs").size() != 1) {
     throw Error(
-        fmt::format("{}: a report of {} runs; only reports of one run can be read again: "
+        fmt::format("{}: a report of {} runs; only reports of one run can be merged: "
                     "give its folder instead",
                     name, json.at("runs").size()));
   }
   if (!json.at("runs").at(0).contains("roots")) {
-    throw Error(fmt::format("{}: a report of an earlier ddp-doctor, without what merging needs; {}",
-                            name, kMakeAgain));
+    throw Error(
+        fmt::format("{}: a report of an earlier ddp-doctor, which lacks what merging needs; {}",
+                    name, kMakeAgain));
   }
 }
 
@@ -217,15 +218,15 @@ void check_kind(const ordered_json& json, const std::string& name) {
 Report read_report(const std::string& text, const std::string& name) {
   const auto json = ordered_json::parse(text, nullptr, false);
   if (json.is_discarded())
-    throw Error(fmt::format("{}: no JSON, or cut off; {}", name, kMakeAgain));
+    throw Error(fmt::format("{}: not JSON, or truncated; {}", name, kMakeAgain));
   check_kind(json, name);
   try {
     return report_from(json);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("{}: not a whole report of ddp-doctor ({}); {}", name, error.what(),
+    throw Error(fmt::format("{}: not a complete report of ddp-doctor ({}); {}", name, error.what(),
                             kMakeAgain));
   } catch (const Error& error) {
-    throw Error(fmt::format("{}: not a whole report of ddp-doctor ({}); {}", name, error.what(),
+    throw Error(fmt::format("{}: not a complete report of ddp-doctor ({}); {}", name, error.what(),
                             kMakeAgain));
   }
 }

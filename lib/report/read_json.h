@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A report again, from what render_json wrote: all that merging and rendering ask for.
+// Reads what render_json wrote, as far as merging and rendering need it.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddp_doctor {
 
-// `name`: of the file, for messages. Throws Error where it is no report of one run, is cut off, or
-// was written by another version that lacks what merging needs.
+// `name`: of the file, for messages. Throws Error if it is not a report of one run, is truncated,
+// or was written by another version without what merging needs.
 Report read_report(const std::string& text, const std::string& name);
 
 }  // namespace ddp_doctor

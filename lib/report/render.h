@@ -16,39 +16,40 @@ struct RenderOptions {
   bool color = false;
   // Text and Markdown: the findings and the verdict, without figures that differ from run to run.
   bool brief = false;
-  // The mildest severity that fails the gate; nothing: none does.
+  // The mildest severity that fails the gate; empty: none does.
   std::optional<Severity> fail_on = Severity::kWarning;
-  // The root of the user's repository, and the folder in which the program ran: formats that a
-  // server links to source files name them from that root. Empty: as the record has them.
+  // The root of the user's repository and the folder in which the program ran. Formats for servers
+  // name source files relative to that root. Empty: as in the record.
   std::filesystem::path root = {};
   std::filesystem::path folder = {};
-  bool verbose = false;  // text: DDP's runtime fields, per-strategy step tables, evidence
+  bool terminal = false;  // text: stdout is a terminal: findings stand last, nearest to the prompt
+  bool verbose = false;   // text: DDP's runtime fields, per-strategy step tables, evidence
 };
 
-// For people. The verdict is the last line.
+// For people. Fits a screen, unless verbose. The verdict is the last line.
 void render_text(const Report& report, const RenderOptions& options, std::ostream& out);
 
 // To be pasted into a pull request.
 void render_markdown(const Report& report, const RenderOptions& options, std::ostream& out);
 
-// For a browser: one file that shows all by itself, in light and dark. Well-formed XML, too.
+// For a browser: one self-contained file, for light and dark mode. Also well-formed XML.
 void render_html(const Report& report, const RenderOptions& options, std::ostream& out);
 
 // For programs: docs/report.schema.json. Numbers that JSON cannot hold (NaN, infinity) are strings.
 void render_json(const Report& report, const RenderOptions& options, std::ostream& out);
 
-// A finding as it stands in there.
+// A finding as in the JSON report.
 nlohmann::ordered_json finding_as_json(const Finding& finding);
 
-// For test reports of Jenkins and GitLab: a test case for each rule. Nothing that differs from run
-// to run.
+// For test reports of Jenkins and GitLab: a test case for each rule, without figures that differ
+// from run to run.
 void render_junit(const Report& report, const RenderOptions& options, std::ostream& out);
 
-// For code scanning: SARIF 2.1.0. A finding keeps its fingerprint while lines move.
+// For code scanning: SARIF 2.1.0. A finding keeps its fingerprint when its line moves.
 void render_sarif(const Report& report, const RenderOptions& options, std::ostream& out);
 
-// Workflow commands of GitHub Actions: at most 10 annotations of each kind are shown in a step, so
-// nine findings and the count of the rest. The verdict is the last line.
+// Workflow commands of GitHub Actions. It shows at most 10 annotations of each kind in a step:
+// nine findings and the number of others. The verdict is the last line.
 void render_github(const Report& report, const RenderOptions& options, std::ostream& out);
 
 // GitLab's code quality report (a subset of Code Climate's).
@@ -59,7 +60,7 @@ void render_prometheus(const Report& report, const RenderOptions& options, std::
 
 struct Format {
   std::string_view name;
-  std::string_view suffix;  // of files that are written in it; empty: no suffix says so
+  std::string_view suffix;  // of files in this format; empty: none
   void (*render)(const Report& report, const RenderOptions& options, std::ostream& out);
 };
 

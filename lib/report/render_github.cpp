@@ -8,7 +8,7 @@
 namespace ddp_doctor {
 namespace {
 
-// GitHub shows 10 of each kind; the last one is for the count of the rest.
+// GitHub shows 10 of each kind; the last one has the number of others.
 constexpr std::size_t kShown = 9;
 
 std::string replaced(const std::string& text, std::string_view letters) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One file that a browser shows as it is: nothing is loaded from anywhere, and the policy in its
-// head has the browser see to that. All of it can be read without scripts; the only one sorts
-// tables.
+// One file that a browser shows as it is: it loads nothing, which the policy in its head enforces,
+// and is readable without scripts. Its only script sorts tables.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "lib/diagnose/facts.h"
 #include "lib/report/change.h"
+#include "lib/report/evidence.h"
 #include "lib/report/figures.h"
 #include "lib/report/html_style.h"
 #include "lib/report/markup.h"
@@ -18,26 +18,10 @@
 namespace ddp_doctor {
 namespace {
 
-// Longer evidence is folded away; a browser unfolds it without scripts.
+// Longer evidence is collapsed; a browser expands it without scripts.
 constexpr std::size_t kLongEvidence = 240;
 // Cells that are sentences rather than figures.
 constexpr std::size_t kWords = 28;
-
-// Lists and maps of plain values as people write them; the rest as JSON.
-std::string text_of(const nlohmann::ordered_json& value, const char* separator = "; ") {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_structured()) return value.dump();
-  std::string text;
-  for (const auto& [key, entry] : value.items()) {
-    const bool list =
-        entry.is_array() &&
-        std::none_of(entry.begin(), entry.end(), [](const auto& e) { return e.is_structured(); });
-    if (entry.is_structured() && (value.is_array() || !list)) return value.dump(2);
-    if (!text.empty()) text += value.is_array() ? ", " : separator;
-    text += value.is_array() ? text_of(entry) : fmt::format("{}: {}", key, text_of(entry));
-  }
-  return text.empty() ? "none" : text;
-}
 
 class Html {
  public:
@@ -71,6 +55,11 @@ class Html {
       Figures unused = unused_parameters(run);
       if (report_.runs.size() > 1) unused.caption += ": " + run.label;
       if (!unused.rows.empty()) table(unused);
+    }
+    for (const auto& [run, findings] : judged_runs(report_)) {
+      Figures fields = ddp_fields(run);
+      if (report_.runs.size() > 1) fields.caption += ": " + run.label;
+      if (!fields.rows.empty()) table(fields);
     }
     out_ << "</main>\n<script>" << kHtmlScript << "</script>\n</body>\n</html>\n";
   }
@@ -117,7 +106,7 @@ class Html {
     for (const auto& [key, value] : all.items()) {
       std::string name = key;
       std::replace(name.begin(), name.end(), '_', ' ');
-      const std::string text = text_of(value);
+      const std::string text = in_words(value);
       markup += fmt::format("<dt>{}</dt><dd>", escaped(name));
       if (text.size() <= kLongEvidence) {
         markup += escaped(text);
@@ -125,7 +114,7 @@ class Html {
         const bool lines = value.is_object() || value.is_string();
         markup += fmt::format("<details><summary>{}</summary><pre>{}</pre></details>",
                               value.is_structured() ? fmt::format("show {}", value.size()) : "show",
-                              escaped(lines ? text_of(value, "\n") : text));
+                              escaped(lines ? in_words(value, "\n") : text));
       }
       markup += "</dd>";
     }
@@ -147,7 +136,7 @@ class Html {
     return markup;
   }
 
-  // Narrow ones in columns, wide ones below.
+  // Narrow plots in columns, wide ones below.
   void plots() {
     const auto all = plots_of(report_);
     out_ << "<h2>Plots</h2>\n<div class=\"columns\">\n";
@@ -182,7 +171,7 @@ class Html {
 
   void fact(const std::string& text) { out_ << "<p class=\"facts\">" << escaped(text) << "</p>\n"; }
 
-  // Where scripts run, one with several rows can be sorted.
+  // With scripts, a table of several rows can be sorted.
   void table(const Figures& figures) {
     std::vector<bool> words(figures.head.size());
     for (const auto& row : figures.rows) {
@@ -197,9 +186,9 @@ class Html {
                           escaped(figures.head[i]));
     out_ << "</tr></thead>\n<tbody>\n";
     for (std::size_t i = 0; i < figures.rows.size(); ++i) {
-      if (figures.left_out > 0 && i == figures.rows.size() / 2)
-        out_ << fmt::format("<tr><td colspan=\"{}\">{} steps left out</td></tr>\n",
-                            figures.head.size(), figures.left_out);
+      if (figures.omitted > 0 && i == figures.rows.size() / 2)
+        out_ << fmt::format("<tr><td colspan=\"{}\">{} steps omitted</td></tr>\n",
+                            figures.head.size(), figures.omitted);
       row(figures.rows[i], words);
     }
     out_ << "</tbody>\n</table></div>\n";

@@ -112,7 +112,7 @@ ordered_json to_json(const Finding& finding) {
 ordered_json ddp_block(const std::vector<DdpField>& fields) {
   ordered_json out = ordered_json::object();
   for (const auto& field : fields) {
-    if (field.key == "master_port") continue;  // another in each run
+    if (field.key == "master_port") continue;  // differs in each run
     auto& slot = out[field.moment][field.key];
     if (field.is_integer) {
       slot = std::stoll(field.value);
@@ -208,7 +208,7 @@ ordered_json to_json(const Equality& equality) {
 
 ordered_json finding_as_json(const Finding& finding) { return to_json(finding); }
 
-// Two runs of a seeded program give the same, but for times.
+// Two runs of a seeded program give the same report, except for times.
 void render_json(const Report& report, const RenderOptions&, std::ostream& out) {
   auto environment = report.runs.front().environment;
   environment.erase("pid");

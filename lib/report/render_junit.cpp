@@ -40,7 +40,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// One test case: what became of one rule.
+// One test case: the result of one rule.
 struct Case {
   enum class Kind { kPassed, kFailed, kError, kSkipped } kind = Kind::kPassed;
   std::string name;

@@ -26,29 +26,35 @@ class Markdown {
 
   void print(bool brief) {
     out_ << "### ddp-doctor: " << verdict_of(report_, fail_on_) << '\n';
+    if (!report_.difference.empty()) out_ << "\n**Difference:** " << report_.difference << '\n';
+    findings();
+    for (const auto& remark : remarks_on_suppressions(report_)) out_ << "- " << remark << '\n';
     if (!brief) {
       for (const auto& figures : figures_of(report_)) table(figures);
     }
-    findings();
-    if (!report_.difference.empty()) out_ << "\n**Difference:** " << report_.difference << '\n';
-    for (const auto& remark : remarks_on_suppressions(report_)) out_ << "- " << remark << '\n';
     out_ << fmt::format("\n{}, {}, {}, examined by ddp-doctor {}.\n", report_.program,
                         count_of(static_cast<std::size_t>(report_.world_size), "rank"),
                         torch_of(report_), report_.tool_version);
   }
 
  private:
+  // A page shows long tables on demand; it wants a blank line around them.
   void table(const Figures& figures) {
-    out_ << "\n**" << figures.caption << "**\n\n";
+    if (figures.by_step) {
+      out_ << "\n<details><summary>" << figures.caption << "</summary>\n\n";
+    } else {
+      out_ << "\n**" << figures.caption << "**\n\n";
+    }
     line(figures.head);
     out_ << '|';
     for (std::size_t i = 0; i < figures.head.size(); ++i) out_ << (i == 0 ? "---:|" : " ---: |");
     out_ << '\n';
     for (std::size_t i = 0; i < figures.rows.size(); ++i) {
-      if (figures.left_out > 0 && i == figures.rows.size() / 2)
-        line({"...", fmt::format("{} steps left out", figures.left_out)});
+      if (figures.omitted > 0 && i == figures.rows.size() / 2)
+        line({"...", fmt::format("{} steps omitted", figures.omitted)});
       line(figures.rows[i]);
     }
+    if (figures.by_step) out_ << "\n</details>\n";
   }
 
   void line(const std::vector<std::string>& cells) {

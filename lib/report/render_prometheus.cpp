@@ -26,14 +26,14 @@ class Prometheus {
       : judged_(judged_runs(report)), options_(options), out_(out) {}
 
   void print() {
-    family("healthy", "1 where every rank finished and nothing was found at warning or above.",
+    family("healthy", "1 if every rank finished and nothing was found at warning or above.",
            [](const Judged& judged) { return judged.run.health() == Health::kHealthy ? 1 : 0; });
-    family("inconclusive", "1 where nothing could be said.", [](const Judged& judged) {
+    family("inconclusive", "1 if the run was inconclusive.", [](const Judged& judged) {
       return judged.run.health() == Health::kInconclusive ? 1 : 0;
     });
     family("ranks", "Ranks of the run.",
            [](const Judged& judged) { return judged.run.info.world_size; });
-    family("steps_examined", "Optimizer steps whose tensors were looked at.",
+    family("steps_examined", "Optimizer steps whose tensors were examined.",
            [](const Judged& judged) { return judged.run.steps_table.size(); });
     family("steps_out_of_sync", "Steps at which gradients or weights differed between ranks.",
            [](const Judged& judged) {
@@ -65,8 +65,7 @@ class Prometheus {
                        label(judged.run.info.strategy));
   }
 
-  // Each rule has a series whether it was found or not, so that an alert ends when the finding
-  // does.
+  // Every rule has a series, found or not, so that an alert ends when the finding does.
   void findings() {
     head("findings", "Root causes found.");
     for (const auto& judged : judged_) {

@@ -80,7 +80,7 @@ class Sarif {
     return rules;
   }
 
-  // What was not checked is said, not dropped.
+  // What was not checked is reported, not dropped.
   ordered_json notifications() const {
     ordered_json notes = ordered_json::array();
     for (const auto& [run, findings] : judged_runs(report_)) {

@@ -44,25 +44,25 @@ std::optional<double> slowest_ms(const TimelineStep& step) {
   return slowest;
 }
 
-// Of old healthy steps, so that the record does not grow without bound; on the rank that lost most.
+// Old healthy steps lose their values, so that the record does not grow without bound. The count of
+// the rank that lost most.
 std::string thinning_of(const Timeline& timeline) {
-  std::int64_t most = 0;
+  std::int64_t thinned = 0;
   for (int rank : all_ranks(timeline)) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
     const auto found = record->header.details.find("thinned");
     if (found != record->header.details.end())
-      most = std::max<std::int64_t>(most, std::atoll(found->second.c_str()));
+      thinned = std::max<std::int64_t>(thinned, std::atoll(found->second.c_str()));
   }
-  if (most == 0) return {};
+  if (thinned == 0) return {};
   return fmt::format(
-      "{} more steps were examined and healthy; their values are not in the records any more, "
-      "which "
-      "would grow too large",
-      most);
+      "{} more steps were examined and healthy; their values were removed to keep the records "
+      "small",
+      thinned);
 }
 
-// What was looked at and what was not; nothing where it was every step.
+// Which steps were examined; empty if all of them were.
 std::string sampling_of(const Timeline& timeline) {
   const auto setting = [&](const char* key) {
     const auto& settings = timeline.run.settings;
@@ -79,19 +79,16 @@ std::string sampling_of(const Timeline& timeline) {
   }
   if (warmup == 0 && every > 1) {
     return fmt::format(
-        "recorded: the first, the last and every step whose number {} divides; the "
-        "others were not examined",
-        every);
+        "examined: the first step, the last and every multiple of {}; other steps were not", every);
   }
   if (warmup == 0 || examined == steps || examined == 0) return {};
   return fmt::format(
-      "examined: {} of {} steps (to step {} each, then those whose number {} "
-      "divides, and the last weights); of the others only what happened is known, "
-      "not the values",
+      "examined: {} of {} steps (the first {}, then multiples of {}, and the last weights); of the "
+      "others, events are known but no values",
       examined, steps, warmup, every);
 }
 
-// Not after the last look at a program that has ended: then only its weights are there.
+// False for the last examination of a finished program, which has weights only.
 bool gradients_seen(const Timeline& timeline, const TimelineStep& step) {
   const auto ranks = all_ranks(timeline);
   return gradients_comparable(timeline, step) &&
@@ -177,7 +174,7 @@ const Finding* find(const std::vector<Finding>& findings, const char* rule) {
   return nullptr;
 }
 
-// Why the run did not come to its end, if it is known.
+// Why the run did not finish, if that is known.
 const Finding* find_end(const std::vector<Finding>& findings) {
   for (const char* rule : {"DDP111", "DDP501", "DDP502", "DDP503", "DDP505"}) {
     const auto* found = find(findings, rule);
@@ -213,7 +210,7 @@ std::string outcome_of(const RunReport& run) {
   return run.conclusive() ? "clean" : "no step compared";
 }
 
-// What its strategy did to the program, as the lowest rank says.
+// What its strategy did to the program, as the lowest rank reports it.
 void read_strategy(const Timeline& timeline, RunReport& report) {
   const auto* record = timeline.record(timeline.first_rank());
   if (record == nullptr) return;
@@ -249,8 +246,9 @@ std::optional<std::string> note_on_absent_ranks(const RunReport& run) {
   std::iota(all.begin(), all.end(), 0);
   const auto absent = RankSet(all).without(run.ranks).list();
   return fmt::format(
-      "{} {} not seen here; if they ran on other machines, `ddp-doctor report` merges the folders "
-      "(--out DIR), or the JSON reports, of all of them",
+      "{} {} not seen here; if they ran on other machines, merge all run folders (--out DIR) or "
+      "JSON "
+      "reports with `ddp-doctor report`",
       ranks_of(absent), absent.size() == 1 ? "was" : "were");
 }
 
@@ -266,8 +264,8 @@ bool RunReport::clean() const {
              [](const Finding& finding) { return finding.severity >= Severity::kWarning; });
 }
 
-// Without a step that every rank completed, silence says nothing; before the end of the run, not
-// enough.
+// That nothing was found means nothing without a step that every rank completed, and too little
+// before the end of the run.
 bool RunReport::conclusive() const {
   return completed && whole() && comparable(roots) &&
          std::any_of(steps_table.begin(), steps_table.end(),
@@ -296,7 +294,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   RunReport report;
   report.info = timeline.run;
   report.ranks = RankSet(timeline.ranks());
-  // Of several models, roots of one could only be told from those of another.
+  // With several models, roots would only tell one model from another.
   if (timeline.replicas.size() == 1) report.roots = roots_of(timeline);
   report.tensors = timeline.tensors;
   report.notes = timeline.notes;

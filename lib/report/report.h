@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A report is a value: what was run, what was seen step by step, what was found. Renderers (text,
-// JSON) print it; nothing here does.
+// A report is a value: what was run, what was observed step by step, what was found. Renderers
+// (text, JSON) print it; nothing here does.
 #pragma once
 
 #include <functional>
@@ -23,13 +23,13 @@ const char* name_of(Health health);
 
 // A figure of many ranks.
 struct Range {
-  double low = 0.0;  // of those that are finite; 0 where none is
+  double low = 0.0;  // over finite values; 0 if there is none
   double high = 0.0;
   std::size_t finite = 0;     // ranks
   std::size_t nonfinite = 0;  // ranks
 };
 
-// What a merged report keeps of a step in place of figures by rank, where the ranks are many.
+// What a merged report of many ranks keeps of a step, in place of figures by rank.
 struct ManyRanks {
   Range gradient_norm;
   Range loss;
@@ -43,15 +43,14 @@ struct StepRow {
   ByRank gradient_norm;         // L2 over all trainable parameters, at optimizer.step
   std::optional<bool> synced;   // gradients equal on every rank, bit for bit
   std::optional<double> drift;  // exact max |W_i - W_j| after the step
-  bool weights_differ = false;  // by bits; then an empty drift means that no values were kept
+  bool weights_differ = false;  // in their bits; an empty drift then means that no values were kept
   std::vector<std::vector<int>> unused;  // by rank: indices of unused parameters
   ByRank loss;
   std::optional<double> milliseconds;  // of the slowest rank
-  std::optional<ManyRanks> many;       // then nothing stands by rank
+  std::optional<ManyRanks> many;       // then the vectors by rank are empty
 };
 
-// Median and range over the steps that count for timing (the first two, which build and rebuild
-// buckets, do not).
+// Median and range over all steps but the first two, which build and rebuild buckets.
 struct StepTime {
   double median_ms = 0.0;
   double low_ms = 0.0;
@@ -69,31 +68,31 @@ struct Cost {
   double high = 1.0;
   std::size_t pairs = 0;
 
-  // The interval does not hold 1, and there are enough pairs (six) that two runs of the same
-  // program would come out so in no more than one case of 20.
+  // The interval excludes 1, and there are enough pairs (six) that this happens to two runs of the
+  // same program in at most one case of 20.
   bool measurable() const;
 };
 
 struct RunReport {
   RunInfo info;
-  RankSet ranks;                 // that this is about; the others of the job ran elsewhere
-  RankSet ended_well;            // of many ranks: those that are left out of info.exits
-  std::vector<StepRoots> roots;  // what its ranks saw, to be compared with what others did
-  // What the tables call it: its strategy, or its program where there are several.
+  RankSet ranks;                 // in this report; others of the job ran elsewhere
+  RankSet ended_well;            // of many ranks: those omitted from info.exits
+  std::vector<StepRoots> roots;  // what its ranks saw, to compare with others
+  // Its name in tables: its strategy, or its program if there are several.
   std::string label;
   std::map<std::string, std::string>
-      environment;  // what the ranks said of themselves (torch version, ...)
+      environment;  // what the ranks reported about themselves (torch version, ...)
   std::vector<TensorInfo> tensors;
-  std::vector<StepRow> steps_table;  // of the steps whose tensors were looked at
-  Phases phases;  // empty where the report was read again: the records have them, JSON has not
+  std::vector<StepRow> steps_table;  // the examined steps
+  Phases phases;                     // from the records; empty if read from JSON
   std::optional<StepTime> step_time;
   std::vector<std::optional<double>> again_ms;  // median step times of its repeats, round by round
   std::optional<Cost> cost;
   std::vector<std::string> changes;          // what its strategy did to the program
-  std::vector<std::string> unapplied;        // and what it could not do, and why
-  std::optional<Where> wrap_place;           // the user's lines: where the wrapper is made,
-  std::optional<Where> step_place;           // and where the optimizer steps
-  std::function<Fingerprint()> fingerprint;  // by which it is compared with other runs
+  std::vector<std::string> unapplied;        // what it could not do, and why
+  std::optional<Where> wrap_place;           // in the user's code: where the wrapper is made
+  std::optional<Where> step_place;           // where the optimizer steps
+  std::function<Fingerprint()> fingerprint;  // to compare it with other runs
   std::optional<double> probe_ms;            // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;
   std::vector<DdpField> ddp;
@@ -102,16 +101,16 @@ struct RunReport {
   // One line: "clean", "raised in step 2 (forward): ...", "killed by SIGKILL in step 3", "timed out
   // in step 1".
   std::string outcome;
-  std::int64_t outcome_step = 0;  // the step in which it ended, where it did not complete
+  std::int64_t outcome_step = 0;  // the step in which it ended, if it did not complete
   bool completed = false;         // every rank finished every step
 
-  // Every rank of the job is in it.
+  // It has every rank of the job.
   bool whole() const;
-  // Of the figures by rank.
+  // The rank at this position of a ByRank.
   int rank_at(std::size_t position) const;
   // No finding at warning or above, and every rank finished.
   bool clean() const;
-  // It came to its end, and there was something to compare: that nothing was found says something.
+  // It finished and had something to compare, so that finding nothing means something.
   bool conclusive() const;
   Health health() const;
   std::int64_t steps_seen() const;
@@ -136,21 +135,22 @@ struct Report {
   std::string tool_version;
   std::string program;
   int world_size = 1;
-  std::vector<RunReport> runs;         // the first one is examined, the others stand beside it
+  std::vector<RunReport> runs;         // the first is examined, the others are compared with it
   std::vector<Finding> findings;       // of the examined run, with proofs from the others
-  std::vector<Suppressed> suppressed;  // of what else was found
-  std::vector<std::string> unused_suppressions;  // that met nothing, though they could have
+  std::vector<Suppressed> suppressed;  // other findings, which the user expects
+  std::vector<std::string>
+      unused_suppressions;  // that matched nothing, though their rule was decided
   struct PartialSuppression {
     std::string suppression;
-    std::string left;  // what no suppression covers: "fc.bias of DDP201 unused-parameters"
+    std::string left;  // what it does not cover: "fc.bias of DDP201 unused-parameters"
   };
   std::vector<PartialSuppression> partial_suppressions;
-  std::vector<Equality> equalities;  // of each run with the first, where they are compared
-  std::string difference;            // in one sentence, where they are compared
-  bool nothing_compared = false;     // a gate that had one rank, and no baseline
+  std::vector<Equality> equalities;  // each run with the first, in a comparison
+  std::string difference;            // in one sentence, in a comparison
+  bool nothing_compared = false;     // by a gate: one rank and no baseline
 
-  // Sick with a finding at warning or above; inconclusive where nothing was found and the run did
-  // not get to its end, or a gate compared nothing.
+  // Sick with a finding at warning or above; inconclusive if nothing was found but the run did not
+  // finish, or a gate compared nothing.
   Health health() const;
   // Gradients and weights of the examined run were equal on every rank at every step recorded, bit
   // for bit.
@@ -158,17 +158,17 @@ struct Report {
 };
 
 RunReport report_run(const Timeline& timeline, int index);
-// What to do about ranks of the job that a run lacks; nothing where it has all.
+// What to do about ranks of the job that are missing from a run; empty if none is.
 std::optional<std::string> note_on_absent_ranks(const RunReport& run);
-// RunReport::outcome, and its step, from what else the run holds.
+// Sets RunReport::outcome and outcome_step from the rest of the run.
 void settle_outcome(RunReport& run);
 // The median time of its steps, without the first two, which build and rebuild buckets; in
 // milliseconds.
 std::optional<double> median_step_ms(const Timeline& timeline);
-// A run that left nothing to look at, and why.
+// A run without records, and why.
 RunReport report_of_no_run(const RunInfo& run, const std::string& reason);
-// Keeps the findings for which `wanted` is true; a consequence whose cause goes becomes a finding
-// of its own.
+// Keeps the findings for which `wanted` is true. A consequence whose cause is removed becomes a
+// root cause.
 void select_findings(Report& report, const std::function<bool(const Finding&)>& wanted);
 // Findings of the first run; proofs from the others.
 Report make_report(std::vector<RunReport> runs);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The record has roots of its own (record.h, Root). They are over everything that was seen, with
-// ids that hold for one rank: also over tensors that ranks may have for themselves. These here are
-// over what a difference in would be a finding, by name.
+// The record has roots of its own (record.h, Root), over everything that one rank saw, by its own
+// ids, including tensors that only that rank has. These roots are by name, over the tensors in
+// which a difference would be a finding.
 #include "lib/report/roots.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string digest_of_text(const std::string& text) {
   return to_hex(digest({text.data(), DType::kUInt8, sizes, kStrides}).bits);
 }
 
-// Tensors in the order of their names, and the digest of what they are.
+// Tensors in the order of their names, and the digest of names, types and sizes.
 struct Tensors {
   std::vector<int> ids;
   std::string name;
@@ -41,10 +41,10 @@ Tensors described(const Timeline& timeline, std::vector<int> ids) {
   return {std::move(ids), digest_of_text(text).substr(0, kNameLength)};
 }
 
-// By ids: nearly all steps have the same.
+// By ids: nearly all steps have the same ones.
 using Known = std::map<std::vector<int>, Tensors>;
 
-// Empty where the rank has none of them.
+// Empty if the rank has none of them.
 std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& ids, Stage stage) {
   std::string text;
   bool any = false;

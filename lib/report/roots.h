@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ranks saw, in so few bytes that the ranks of other machines can be compared with it: for
-// each examined step one root per group of ranks that saw the same.
+// What ranks saw, in few bytes, to compare them with ranks of other machines: for each examined
+// step one root per group of ranks that saw the same.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ddp_doctor {
 
 // Ranks with the same bits in all tensors that the rules compare (DDP102, DDP301, DDP302).
 struct RootGroup {
-  // Digest of the tensors: their names, types and sizes. Roots of other tensors are not comparable.
+  // Digest of the tensors' names, types and sizes. Roots of other tensors are not comparable.
   std::string tensors;
   std::string root;  // 128 bits over all of them
   RankSet ranks;
@@ -28,7 +28,7 @@ struct StepRoots {
 
 std::vector<StepRoots> roots_of(const Timeline& timeline);
 
-// Wherever several ranks have roots, these are of the same tensors.
+// Whether all roots of a step are of the same tensors.
 bool comparable(const std::vector<StepRoots>& roots);
 bool comparable(const std::vector<RootGroup>& groups);
 

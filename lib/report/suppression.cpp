@@ -60,7 +60,7 @@ void suppress(Report& report, const std::vector<Suppression>& suppressions,
               const RenderOptions& options) {
   if (suppressions.empty()) return;
   std::set<const Suppression*> used;
-  std::map<const Suppression*, std::string> partial;  // and what is left
+  std::map<const Suppression*, std::string> partial;  // and what it does not cover
   const auto covering = [&](const Finding& finding) {
     const auto place = place_of(finding, report.runs.front(), options);
     std::vector<std::string> names;

@@ -14,23 +14,23 @@ namespace ddp_doctor {
 // reason. Patterns are those of the shell (fnmatch), and match as a whole.
 class Suppression {
  public:
-  // Throws Error where the text is none; a reason is required.
+  // Throws Error if the text is not a suppression; a reason is required.
   explicit Suppression(const std::string& text);
 
   const std::string& text() const { return text_; }
   const std::string& reason() const { return reason_; }
   const std::string& rule() const { return rule_; }
 
-  // Whether it is about this parameter of the finding; "" stands for "every parameter", which only
-  // the pattern "*" matches.
+  // Whether it covers this parameter of the finding; "" stands for every parameter, which only the
+  // pattern "*" matches.
   bool covers(const Finding& finding, const SourcePlace& place, const std::string& parameter) const;
 
  private:
   std::string text_, rule_, parameters_, places_, reason_;
 };
 
-// Moves to report.suppressed every finding, consequences too, whose parameters are all covered.
-// What it led to stands by itself then: a suppression never hides another rule.
+// Moves to report.suppressed every finding, consequences too, whose parameters are all covered. Its
+// consequences become root causes: a suppression never hides another rule.
 void suppress(Report& report, const std::vector<Suppression>& suppressions,
               const RenderOptions& options);
 

@@ -5,14 +5,17 @@
 
 #include <algorithm>
 
+#include "lib/report/wrap.h"
+
 namespace ddp_doctor {
 
 void Table::print(std::ostream& out) const {
   std::vector<std::size_t> widths;
   for (const auto& cell : head_) widths.push_back(cell.size());
   for (const auto& row : rows_) {
-    for (std::size_t i = 0; i < row.cells.size() && !(row.note && i > 0); ++i)
-      widths[i] = std::max(widths[i], row.cells[i].size());
+    if (row.kind == Kind::kHeading) continue;
+    const std::size_t columns = row.kind == Kind::kNote ? 1 : row.cells.size();
+    for (std::size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], row.cells[i].size());
   }
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
@@ -22,10 +25,13 @@ void Table::print(std::ostream& out) const {
   };
   line(head_);
   for (const auto& row : rows_) {
-    if (row.note) {
-      out << fmt::format("{:>{}} | {}\n", row.cells[0], widths[0], row.cells[1]);
-    } else {
+    if (row.kind == Kind::kCells) {
       line(row.cells);
+    } else if (row.kind == Kind::kHeading) {
+      out << row.cells[0] << '\n';
+    } else {
+      out << fmt::format("{:>{}} | {}\n", row.cells[0], widths[0],
+                         shortened(row.cells[1], kTextWidth - widths[0] - 3));
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp_doctor {
@@ -12,19 +13,21 @@ class Table {
  public:
   explicit Table(std::vector<std::string> head) : head_(std::move(head)) {}
 
-  void add(std::vector<std::string> row) { rows_.push_back({std::move(row), false}); }
-  // A row whose last cell runs to the end of the line, whatever the columns: for "raised: ..."
-  // notes.
+  void add(std::vector<std::string> row) { rows_.push_back({Kind::kCells, std::move(row)}); }
+  // A row whose second cell runs to the end of the line, where it is cut: "raised: ...".
   void add_note(std::string first, std::string note) {
-    rows_.push_back({{std::move(first), std::move(note)}, true});
+    rows_.push_back({Kind::kNote, {std::move(first), std::move(note)}});
   }
+  // A line of its own, of what the rows below it are.
+  void add_heading(std::string text) { rows_.push_back({Kind::kHeading, {std::move(text)}}); }
 
   void print(std::ostream& out) const;
 
  private:
+  enum class Kind { kCells, kNote, kHeading };
   struct Row {
+    Kind kind;
     std::vector<std::string> cells;
-    bool note;
   };
   std::vector<std::string> head_;
   std::vector<Row> rows_;

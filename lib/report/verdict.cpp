@@ -60,7 +60,7 @@ std::string verdict_of(const Report& report, std::optional<Severity> fail_on) {
   }
   const Health health = report.health();
   if (health == Health::kHealthy && fail_on == Severity::kAdvice && !report.findings.empty())
-    return fmt::format("healthy, but advice counts here: {}", names_of(report.findings));
+    return fmt::format("healthy, but --fail-on advice: {}", names_of(report.findings));
   return fmt::format("{}: {}", name_of(health), reason_of(report, health));
 }
 
@@ -74,10 +74,11 @@ std::string torch_of(const Report& report) {
 std::vector<std::string> remarks_on_suppressions(const Report& report) {
   std::vector<std::string> remarks;
   for (const auto& given : report.unused_suppressions)
-    remarks.push_back("suppression met nothing, remove it: " + given);
+    remarks.push_back("suppression matched nothing, remove it: " + given);
   for (const auto& [given, left] : report.partial_suppressions)
-    remarks.push_back(fmt::format("suppression covers only a part, and so nothing ({} is left): {}",
-                                  left, given));
+    remarks.push_back(fmt::format(
+        "suppression covers only part of a finding, so it has no effect ({} is left): {}", left,
+        given));
   return remarks;
 }
 

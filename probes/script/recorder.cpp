@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "probes/script/recorder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -94,13 +96,13 @@ RecordHeader header_of(const WorkerOptions& options, const std::string& substitu
   header.world_size = options.world_size;
   header.probe = "script";
   header.program = options.program;
-  header.details = {{"backend", options.backend == "nccl" ? "NCCL" : "Gloo on 127.0.0.1"},
-                    {"torch_version", torch_version()},
-                    {"tool_version", kVersion},
-                    {"strategy", options.strategy},
-                    {"summary", options.optimizer + ", lr " + std::to_string(options.lr) +
-                                    ", seed " + std::to_string(options.seed)},
-                    {"note", substitutions}};
+  header.details = {
+      {"backend", options.backend == "nccl" ? "NCCL" : "Gloo on 127.0.0.1"},
+      {"torch_version", torch_version()},
+      {"tool_version", kVersion},
+      {"strategy", options.strategy},
+      {"summary", fmt::format("{}, lr {:g}, seed {}", options.optimizer, options.lr, options.seed)},
+      {"note", substitutions}};
   return header;
 }
 

@@ -12,9 +12,9 @@ cd "$work/repository/src, new" || exit 1
 line=$(grep -n '# <- here' train.py | cut -d: -f1)
 doctor 1 check train.py --out "$work/sick" --report "$work/r.json" --report "$work/r.xml" --report "$work/r.sarif" --report "$work/r.md" \
   --report "$work/r.prom" --report "$work/r.html" --report "$work/r.txt" --report "gitlab=$work/quality.json" --report "github=$work/commands" -- bug
-printed '^Verdict: sick: DDP101 wrapper-bypassed'; not_printed '^Table'
+printed '^Verdict: sick: DDP101 wrapper-bypassed'; not_printed '^Gradient norm'
 valid json "$work/r.json"; valid junit "$work/r.xml"; valid sarif "$work/r.sarif"; valid prometheus "$work/r.prom"; valid html "$work/r.html"; valid gitlab "$work/quality.json"; valid github "$work/commands"
-grep -q '^Table 1' "$work/r.txt" && grep -q 'DDP101' "$work/r.md" || fail "$last: the whole report is not in its files"
+grep -q '^Gradient norm per rank' "$work/r.txt" && grep -q 'DDP101' "$work/r.md" || fail "$last: the whole report is not in its files"
 grep -qF "::error file=src%2C new/train.py,line=$line,title=DDP101 wrapper-bypassed::" "$work/commands" || fail "$last: no annotation at line $line"
 "$python" - "$work" "$line" <<'PY' || fail "$last: not at the user's line"
 import json, sys

@@ -60,9 +60,9 @@ for suppression in 'DDP201:confidence.*:*' 'unused-parameters:confidence.*:*unus
   not_printed '^DDP201'
 done
 judge 1 '^DDP201' --suppress 'DDP201:confidence.weight:* only half of it'
-judge 1 'suppression covers only a part, and so nothing .confidence.bias of DDP201 unused-parameters is left.: DDP201:confidence.weight:\* only half' --suppress 'DDP201:confidence.weight:* only half'
+judge 1 'suppression covers only part of a finding, so it has no effect .confidence.bias of DDP201 unused-parameters is left.: DDP201:confidence.weight:\* only half' --suppress 'DDP201:confidence.weight:* only half'
 judge 1 '^Verdict: sick: DDP' --suppress 'DDP201:confidence.weight:* one' --suppress 'DDP201:*.bias:* other'
-not_printed '^DDP201'; not_printed 'met nothing'
+not_printed '^DDP201'; not_printed 'matched nothing'
 judge 1 '^DDP201' --suppress 'DDP201:confidence.*:elsewhere.py not here'
 doctor 2 report "$work/unused" --suppress 'DDP201:confidence.*:*'; complained 'say why this is expected'
 doctor 2 report "$work/unused" --suppress 'DDP201 too short'; complained 'write CODE:PARAMETERS:PLACE'
@@ -76,7 +76,7 @@ grep -qE '^"DDP303:.*:.*ddp303_buffers_drift.py say why: buffers-drift",$' "$wor
 { echo '[check]'; echo 'suppress = ['; sed 's/say why: .*",$/evaluation is on rank 0 only",/' "$work/out" | sed '$ s/,$//'; echo ']'; echo 'nproc-per-node = 2'; } >ddp-doctor.toml
 doctor 0 check "$corpus/ddp303_buffers_drift.py" --format json -- bug
 json 'r["verdict"] == "healthy" and {s["reason"] for s in r["suppressed"]} == {"evaluation is on rank 0 only"} and not r["unused_suppressions"]'
-doctor 0 check "$here/train.py"; printed 'suppression met nothing, remove it: DDP303'
+doctor 0 check "$here/train.py"; printed 'suppression matched nothing, remove it: DDP303'
 
 # What the file says is a default; what it should not say is refused.
 printf '[check]\nprogram = "%s"\narguments = ["--steps", "3"]\nfail-on = "never"\n' "$here/train.py" >ddp-doctor.toml

@@ -62,15 +62,15 @@ printed '^Verdict: healthy: 4 ranks x 6 steps, replicas bit-identical$'
 
 # What is not of one job, or no report.
 doctor 2 report "$work/node0.json" "$work/all.json"
-complained 'are both about rank 0-1; give the reports that one job left on its machines'
+complained 'are both about rank 0-1; merge the reports of one job.s machines only'
 doctor 2 report "$work/node0.json" "$work/node1"
 complained 'node0.json is a file and .*node1 is a directory; give either run directories or JSON reports of them'
 head -c 500 "$work/node1.json" >"$work/cut.json"
 doctor 2 report "$work/node0.json" "$work/cut.json"
-complained 'cut.json: no JSON, or cut off; make it again'
+complained 'cut.json: not JSON, or truncated; make it again'
 echo '{"a": 1}' >"$work/other.json"
 doctor 2 report "$work/other.json"
-complained 'other.json: JSON, but no report of ddp-doctor'
+complained 'other.json: JSON, but not a report of ddp-doctor'
 doctor 2 report "$work/all.json" --baseline "$work/b.json" --update-baseline
 complained 'give run directories'
 

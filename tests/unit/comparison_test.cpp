@@ -71,6 +71,10 @@ TEST(Comparison, SaysOutcomesAndWhereRunsPart) {
   EXPECT_THAT(text.str(), testing::EndsWith("Verdict: bug.py: sick; fixed.py: healthy\n"));
   std::ostringstream markdown;
   render_markdown(report, {}, markdown);
+  EXPECT_LT(markdown.str().find("**Difference:**"), markdown.str().find("<details>"));
+  EXPECT_LT(markdown.str().find("**DDP"), markdown.str().find("<details>"));
+  EXPECT_THAT(markdown.str(), HasSubstr("<details><summary>Gradient norm per rank at "
+                                        "optimizer.step</summary>\n\n| step |"));
   EXPECT_THAT(markdown.str(), HasSubstr("| step | bug.py r0 | bug.py r1 | synced | fixed.py r0 |"));
 }
 

@@ -139,8 +139,9 @@ TEST(Merge, GivesTheTableOfOneFolder) {
   const Report merged = merge(nodes(run, 16, 4));
   EXPECT_EQ(merged.health(), Health::kHealthy);
   EXPECT_EQ(verdict_of(merged), "healthy: 16 ranks x 6 steps, replicas bit-identical");
-  EXPECT_THAT(merged.runs.front().notes, ElementsAre(StartsWith("ranks of different reports were "
-                                                                "compared in their gradients")));
+  EXPECT_THAT(merged.runs.front().notes,
+              ElementsAre(StartsWith("ranks of different reports were "
+                                     "compared by gradients and weights only")));
   const auto one = nlohmann::json::parse(json_of(make_report({report_run(run.build(), 0)})));
   const auto all = nlohmann::json::parse(json_of(merged));
   for (const char* field : {"steps_table", "roots", "ranks", "exit", "parameters", "outcome"})
@@ -295,8 +296,8 @@ TEST(Merge, TakesTheSameCommandOnSeveralMachinesForOneProgram) {
 TEST(Merge, RefusesWhatIsNotOfOneJob) {
   RunBuilder run = job(4);
   EXPECT_THAT(error_of({node(run, 0, 2), node(run, 2, 3)}),
-              HasSubstr("node-0.json and node-2.json are both about rank 2; give the reports that "
-                        "one job left"));
+              HasSubstr("node-0.json and node-2.json are both about rank 2; merge the reports of "
+                        "one job's machines only"));
   const auto first = node(run, 0, 1);
   EXPECT_THAT(error_of({first, node(job(8), 2, 3)}), HasSubstr("different world sizes (4 and 8)"));
   run.info().program = "other.py";
@@ -307,9 +308,10 @@ TEST(Merge, RefusesWhatIsNotOfOneJob) {
 TEST(ReportAgain, RefusesWhatIsNone) {
   const std::string json = json_of(node(job(4), 0, 1).report);
   EXPECT_EQ(refusal_of(json), "");
-  EXPECT_THAT(refusal_of(json.substr(0, json.size() / 2)), HasSubstr("no JSON, or cut off; make"));
-  EXPECT_THAT(refusal_of("[1, 2]"), HasSubstr("no report of ddp-doctor; make it again"));
-  EXPECT_THAT(refusal_of("{\"schema_version\": 1}"), HasSubstr("no report of ddp-doctor"));
+  EXPECT_THAT(refusal_of(json.substr(0, json.size() / 2)),
+              HasSubstr("not JSON, or truncated; make"));
+  EXPECT_THAT(refusal_of("[1, 2]"), HasSubstr("not a report of ddp-doctor; make it again"));
+  EXPECT_THAT(refusal_of("{\"schema_version\": 1}"), HasSubstr("not a report of ddp-doctor"));
   auto other = nlohmann::ordered_json::parse(json);
   other["schema_version"] = 2;
   EXPECT_THAT(refusal_of(other.dump()), HasSubstr("a report of schema 2, this ddp-doctor reads"));
@@ -324,7 +326,7 @@ TEST(ReportAgain, RefusesWhatIsNone) {
   EXPECT_THAT(refusal_of(other.dump()), HasSubstr("its ranks are \"0-9\" of 4"));
   other = nlohmann::ordered_json::parse(json);
   other["runs"][0].erase("notes");
-  EXPECT_THAT(refusal_of(other.dump()), HasSubstr("not a whole report of ddp-doctor"));
+  EXPECT_THAT(refusal_of(other.dump()), HasSubstr("not a complete report of ddp-doctor"));
 }
 
 // ---- 64 machines with 64 ranks each

@@ -161,7 +161,7 @@ TEST(GradientPlot, ShowsManyCoursesAsTheirRangeAndSaysSo) {
   EXPECT_EQ(chart.band->high[0], 219.0);
   EXPECT_EQ(chart.lines[0].y[0], 209.5);
   ASSERT_FALSE(notes.empty());
-  EXPECT_THAT(notes[0], HasSubstr("20 ranks have 20 different courses"));
+  EXPECT_THAT(notes[0], HasSubstr("20 ranks have 20 different curves"));
 }
 
 TEST(UsageMap, HasARowForEachRankWhereTheyDiffer) {
@@ -191,7 +191,7 @@ TEST(UsageMap, PoolsWhatIsAlwaysUsedAndManySteps) {
   EXPECT_EQ(map.rows[0].shares[0], 7.0 / 8);
   EXPECT_EQ(map.rows[1].group, "59 parameters always used");
   EXPECT_EQ(map.first.size(), 134u);
-  EXPECT_THAT(notes, testing::Contains(HasSubstr("stands for 3 steps")));
+  EXPECT_THAT(notes, testing::Contains(HasSubstr("stands for 3 examined steps")));
 }
 
 // Steps of 10 ms, of which 2 are the examination's.
@@ -247,7 +247,7 @@ TEST(PhasesOfRanks, SayWhereAStalledRankWas) {
   std::vector<std::string> notes;
   const auto lanes = phase_lanes(report, notes);
   EXPECT_EQ(lanes.lanes[1].remark,
-            "made no progress any more, and was ended in step 4, between steps (batch)");
+            "stopped making progress and was killed in step 4, between steps (batch)");
   ASSERT_EQ(lanes.knots.size(), 3u);  // the steps take 30 ms of five seconds
   EXPECT_LT(lanes.knots[1].first, 40.0);
 }
@@ -267,7 +267,7 @@ TEST(Html, OfManyRanksAndStepsStaysSmall) {
   std::ostringstream out;
   render_html(make_report({run_of(builder)}), {}, out);
   EXPECT_LT(out.str().size(), 400'000u);
-  EXPECT_THAT(out.str(), HasSubstr("steps left out"));
+  EXPECT_THAT(out.str(), HasSubstr("steps omitted"));
 }
 
 }  // namespace

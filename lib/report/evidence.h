@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A finding's evidence, for people.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace ddp_doctor {
+
+// Lists and maps of plain values as people write them; the rest as JSON.
+std::string in_words(const nlohmann::ordered_json& value, const char* separator = "; ");
+
+}  // namespace ddp_doctor
