@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What Debian 12's libstdc++.a, SQLite and our own objects ask of glibc and glibc 2.28 does not have. scripts/wheel links it into
-// everything in the wheel. The linker names whatever is missing here; auditwheel names what is too new.
+// What Debian 12's libstdc++.a, SQLite and our own objects ask of glibc and glibc 2.28 does not
+// have. scripts/wheel links it into everything in the wheel. The linker names whatever is missing
+// here; auditwheel names what is too new.
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -8,7 +9,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-// glibc 2.32: whether there is one thread only. Never to say so costs an atomic instruction here and there.
+// glibc 2.32: whether there is one thread only. Never to say so costs an atomic instruction here
+// and there.
 char __libc_single_threaded = 0;
 
 // glibc 2.36, for std::random_device.
@@ -38,14 +40,15 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
   return pthread_cond_timedwait(condition, mutex, &realtime);
 }
 
-// glibc 2.29 has second versions of these, which differ in how they report errors; the first ones are in every glibc.
+// glibc 2.29 has second versions of these, which differ in how they report errors; the first ones
+// are in every glibc.
 #if defined(__x86_64__)
 #define FIRST "GLIBC_2.2.5"
 #elif defined(__aarch64__)
 #define FIRST "GLIBC_2.17"
 #endif
-#define FIRST_VERSION_OF(name, parameters, arguments)           \
-  double first_##name parameters;                               \
+#define FIRST_VERSION_OF(name, parameters, arguments)   \
+  double first_##name parameters;                       \
   __asm__(".symver first_" #name ", " #name "@" FIRST); \
   double name parameters { return first_##name arguments; }
 FIRST_VERSION_OF(exp, (double x), (x))

@@ -35,7 +35,7 @@ root=$state/bullseye-$arch
 inside() { chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/bin:/bin "$@"; }
 if [ ! -e "$root/complete" ]; then
   rm -rf "$root"
-  debootstrap --foreign --arch="$debian" --variant=minbase --include=python3,python3-pip,python3-venv bullseye "$root" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" \
+  debootstrap --foreign --arch="$debian" --variant=minbase --include=python3,python3-pip,python3-venv bullseye "$root" "${DEBIAN_11_MIRROR:-http://deb.debian.org/debian}" \
     >"$work/out" 2>"$work/err" || fail "debootstrap"
   for package in "$root"/var/cache/apt/archives/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -C "$root" -x --keep-directory-symlink || fail "$package"
