@@ -62,12 +62,12 @@ say "Debian $(cat "$root/etc/debian_version"), $(inside getconf GNU_LIBC_VERSION
 cp "$wheel" "$root/root/"
 cp "$source/tests/command_line/train.py" "$source/tests/corpus/ddp101_wrapper_bypassed.py" "$root/root/"
 expect 0 inside /venv/bin/pip install --quiet --no-index --force-reinstall "/root/$(basename "$wheel")"
-show() { sed "s/^/    /" "$work/out"; }
+show() { sed -n "/${1:-.}/,\$s/^/    /p" "$work/out"; }
 doctor() { expect "$1" inside /venv/bin/ddp-doctor "${@:2}"; }
 doctor 0 --version; printed '^ddp-doctor [0-9.]+$'; show
 doctor 0 env; printed "beside ddp-doctor +/venv/bin/python: Python 3[.]9.*, torch $torch"; show
 doctor 0 explain DDP101; printed 'DDP101'
-doctor 0 run /root/train.py; printed '^Verdict: healthy'; show
-doctor 1 run /root/ddp101_wrapper_bypassed.py -- bug; printed '^DDP101 wrapper-bypassed: error, certain; ranks 0 and 1, from step 1'; show
+doctor 0 run /root/train.py; printed '^Verdict: healthy'; show '^Findings'
+doctor 1 run /root/ddp101_wrapper_bypassed.py -- bug; printed '^DDP101 wrapper-bypassed: error, certain; ranks 0 and 1, from step 1'; show '^Findings'
 rm "$root/root/$(basename "$wheel")"
 say "passed"
