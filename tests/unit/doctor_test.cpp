@@ -192,6 +192,13 @@ TEST(Check, LetsInconclusiveRunsPassWhereItIsTold) {
             exit_code::kCannotTell);
 }
 
+TEST(Check, ReportsThatTheProbeDidNotStart) {
+  const auto outcome = doctor(
+      {"check", "--", "sh", "-c", "echo 'ddp-doctor: the probe did not start: no disk' >&2"});
+  EXPECT_EQ(outcome.code, exit_code::kInconclusive);
+  EXPECT_THAT(outcome.out, HasSubstr("note: the probe did not start: no disk\n"));
+}
+
 TEST(Log, ShowsDiagnosticsWhereTheyAreAskedFor) {
   EXPECT_EQ(doctor({"run", "--", "true"}).err, "");
   const auto verbose = doctor({"run", "-v", "--", "true"}).err;
