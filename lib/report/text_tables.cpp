@@ -149,8 +149,9 @@ void print_all_steps(const RunReport& run, const RenderOptions& options, std::os
 void print_side_by_side(const Report& report, const RenderOptions& options, std::ostream& out) {
   const auto& runs = report.runs;
   if (runs.size() < 2) return;
-  const bool checks = std::any_of(runs.begin(), runs.end(),
-                                  [](const auto& run) { return run.mean_check.has_value(); });
+  const auto checked = std::find_if(runs.begin(), runs.end(),
+                                    [](const auto& run) { return run.mean_check.has_value(); });
+  const bool checks = checked != runs.end();
   out << '\n' << bold(options, "Side by side") << '\n';
   Row head = {"strategy", "steps", "ms per step", "range"};
   if (checks) head.emplace_back("grad error");
@@ -168,7 +169,10 @@ void print_side_by_side(const Report& report, const RenderOptions& options, std:
   }
   table.print(out);
   if (checks)
-    out << "grad error: of the synchronized gradient, relative to the mean of the local ones\n";
+    out << fmt::format(
+        "grad error: of the synchronized gradient at step {}, relative to the mean of the local "
+        "ones\n",
+        checked->mean_check->step);
   for (const auto& run : runs) {
     if (!run.cost || run.cost->pairs < 2) continue;
     const auto& base = runs[static_cast<std::size_t>(run.cost->base)];
