@@ -45,7 +45,7 @@ set(CPACK_DEBIAN_WORKER_DESCRIPTION "rank worker of ddp-doctor for TorchScript p
 Tells whether the ranks of a data-parallel training program really
 synchronize, and if not: why.
 This package lets ddp-doctor train TorchScript programs under several
-strategies side by side, and brings the patients of its demo.")
+strategies side by side, and brings the programs of its demo.")
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME ddp-doctor-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Patients whose set of used parameters is not the same on every rank, or at every step.
+// Programs whose set of used parameters is not the same on every rank, or at every step.
 #include "examples/program_builder.h"
 #include "examples/programs.h"
 

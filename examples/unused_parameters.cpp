@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Patients whose graph never reaches some trainable parameters, each for another reason. DDP's
+// Programs whose graph never reaches some trainable parameters, each for another reason. DDP's
 // defaults stop them at the second forward, after one optimizer step on local gradients of ALL
 // parameters; ddp-doctor reports DDP201 with the names and the reason.
 #include "examples/program_builder.h"

@@ -17,7 +17,7 @@ struct ProcessNote {
   pid_t pid = 0;
   pid_t parent = 0;
   std::string torch;         // its version
-  bool distributed = false;  // torch.distributed was initialised
+  bool distributed = false;  // torch.distributed was initialized
   std::optional<int> rank;
   std::optional<int> world_size;
   std::int64_t steps = 0;         // optimizer steps seen

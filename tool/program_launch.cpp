@@ -115,13 +115,13 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
           "{} {} {}{}{}; fix that first: {}", who(exit), how(exit),
           probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"
           : options.each_rank ? "before its ddp_doctor::Examination began"
-                              : "before torch.distributed was initialised",
+                              : "before torch.distributed was initialized",
           words.empty() ? "" : ": ", words,
           options.pass_on ? "its output is above" : "`ddp-doctor run` shows its output");
     }
     if (exit.kind == RankExit::Kind::kTimedOut) {
       return fmt::format(
-          "no progress for {} s, and no process had initialised torch.distributed; if the program "
+          "no progress for {} s, and no process had initialized torch.distributed; if the program "
           "starts slowly, increase --timeout",
           options.patience.still.count());
     }
@@ -199,10 +199,10 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
         "machines do not inherit. A C++ program needs a ddp_doctor::Examination (docs/cpp.md)");
   } else if (std::none_of(processes.begin(), processes.end(),
                           [](const auto& process) { return process.distributed; })) {
-    notes.emplace_back("no process initialised torch.distributed: nothing to compare");
+    notes.emplace_back("no process initialized torch.distributed: nothing to compare");
   } else {
     notes.emplace_back(
-        "torch.distributed was initialised, but no rank left a record: nothing to compare");
+        "torch.distributed was initialized, but no rank left a record: nothing to compare");
   }
   return notes;
 }
@@ -351,7 +351,7 @@ RunReport report_program(const fs::path& folder, const RunInfo& run, int index) 
   if (std::none_of(timeline.steps.begin(), timeline.steps.end(),
                    [](const TimelineStep& step) { return step.number > 0; })) {
     report.notes.emplace_back(
-        "torch.distributed was initialised, but no optimizer step was seen: nothing to compare");
+        "torch.distributed was initialized, but no optimizer step was seen: nothing to compare");
   }
   report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
   return report;

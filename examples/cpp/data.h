@@ -14,7 +14,7 @@
 
 namespace example {
 
-// `--healthy` on the command line: the twin in which the bug is mended.
+// `--healthy` on the command line: the twin in which the bug is fixed.
 inline bool is_healthy(int argc, char** argv) {
   return std::any_of(argv + 1, argv + argc,
                      [](const char* word) { return std::strcmp(word, "--healthy") == 0; });

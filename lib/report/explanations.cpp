@@ -138,14 +138,14 @@ ordered_json to_json(const Explanation& explanation) {
                       {"torch", nullptr},
                       {"ranks", explanation.ranks()},
                       {"suspects", explanation.suspects},
-                      {"fields", ordered_json::array()},
+                      {"said", ordered_json::array()},
                       {"says", explanation.says},
                       {"seen", explanation.seen},
                       {"means", explanation.means},
                       {"causes", explanation.causes},
                       {"next", ordered_json::array()}};
   if (!explanation.torch.empty()) out["torch"] = explanation.torch;
-  for (const auto& fields : explanation.fields) out["fields"].push_back(to_json(fields));
+  for (const auto& fields : explanation.fields) out["said"].push_back(to_json(fields));
   for (const auto& next : explanation.next)
     out["next"].push_back({{"command", next.command}, {"why", next.why}});
   return out;

@@ -18,7 +18,7 @@ json '{p["name"] for p in first["parameters"]} == {"critic:" + name for name in 
 doctor 1 run --format json -- "$trainers/gpt"
 json 'first["rule"] == "DDP103" and first["first_step"] == 3 and len(r["findings"]) == 1'
 
-# Mended, with another number of ranks too.
+# Fixed, with another number of ranks too.
 for trainer in curriculum actor_critic gpt; do
   doctor 0 run --format json -- "$trainers/$trainer" --healthy
   json 'r["verdict"] == "healthy" and not r["findings"]'

@@ -24,7 +24,7 @@ launch raise; json 'first["rule"] == "DDP504" and first["ranks"] == [1] and "the
 # Commands that are none, or come to nothing.
 doctor 2 run -- no-such-command; complained 'no-such-command: no such command'
 echo true >"$work/file"; doctor 2 run -- "$work/file"; complained 'is not executable'
-doctor 2 run -- sh -c 'echo out of luck; exit 7'; complained 'ended with exit status 7 before torch.distributed was initialised: out of luck'
+doctor 2 run -- sh -c 'echo out of luck; exit 7'; complained 'ended with exit status 7 before torch.distributed was initialized: out of luck'
 doctor 2 run --; complained 'program is required'
 doctor 3 run -- true; printed 'no Python process that imports torch was seen'
 

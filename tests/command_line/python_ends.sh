@@ -14,7 +14,7 @@ train 0 close; json 'r["verdict"] == "healthy" and len(runs["as-is"]["steps_tabl
 
 # Nothing was trained: that is no finding, but nothing could be examined.
 echo 'def f(:' >"$work/train.py"
-doctor 2 run "$work/train.py"; complained 'rank [01] ended with exit status 1 before torch.distributed was initialised: SyntaxError'
+doctor 2 run "$work/train.py"; complained 'rank [01] ended with exit status 1 before torch.distributed was initialized: SyntaxError'
 echo 'import torch, nowhere' >"$work/train.py"
 doctor 2 run "$work/train.py" --out "$work/run"; complained "ModuleNotFoundError: No module named 'nowhere'"
 doctor 2 report "$work/run"; complained "ModuleNotFoundError: No module named 'nowhere'"

@@ -39,7 +39,7 @@ json 'first["rule"] == "DDP504" and first["ranks"] == [1] and "signal 9" in firs
 ranks 2 2 "$here/missing.py"
 echo 'import nowhere' >"$work/train.py"
 ranks 2 1 "$work/train.py"
-grep -q 'before torch.distributed was initialised: ModuleNotFoundError' "$work/err.0" || fail "$last: rank 0 does not say why"
+grep -q 'before torch.distributed was initialized: ModuleNotFoundError' "$work/err.0" || fail "$last: rank 0 does not say why"
 
 torchrun="$PYTHON_TORCH -m torch.distributed.run --no-python --nproc-per-node 2"
 $torchrun true 2>/dev/null || exit 0  # Debian's does not work

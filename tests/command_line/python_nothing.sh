@@ -18,7 +18,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.ones(2, 2)).sum().backward()
 optimizer.step()
 PY
-inconclusive 'no process initialised torch.distributed: nothing to compare'
+inconclusive 'no process initialized torch.distributed: nothing to compare'
 inconclusive 'uses torch.nn.DataParallel' 1
 cat >"$work/train.py" <<'PY'
 import torch.distributed as dist

@@ -113,6 +113,6 @@ def pytest_runtest_call(item):
         outcome = yield
         outcome.get_result()  # a test that failed by itself says enough
         if not any(name.endswith(".sqlite") for name in os.listdir(folder)):
-            pytest.fail("ddp-doctor: no rank was examined: the test started no new process that initialised torch.distributed (a forked one "
+            pytest.fail("ddp-doctor: no rank was examined: the test started no new process that initialized torch.distributed (a forked one "
                         "is not seen: use the spawn method)", pytrace=False)
         doctor.check(folder, marker.kwargs.get("fail_on", "warning"))
