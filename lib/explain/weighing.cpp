@@ -85,10 +85,9 @@ void weigh_unused(Explanation& explanation) {
         fmt::format("{} list the same parameters: no branch depends on the rank.",
                     ranks.size() == lists.size() ? "R" + ranks_of(ranks).substr(1) : "All ranks"));
   } else {
-    explanation.seen.push_back(
-        fmt::format("The text contains only the list of {}. If another rank lists different "
-                    "parameters, it is DDP202.",
-                    ranks.empty() ? "one rank" : ranks_of(ranks)));
+    explanation.seen.push_back(fmt::format(
+        "Only {}'s list is in the text. If another rank lists different parameters, it is DDP202.",
+        ranks.empty() ? "one rank" : ranks_of(ranks)));
   }
 }
 
