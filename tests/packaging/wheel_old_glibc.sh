@@ -20,7 +20,7 @@ command -v debootstrap >/dev/null || fail "apt install --no-install-recommends d
 if [ "$arch" != "$(uname -m)" ]; then
   command -v "qemu-$arch-static" >/dev/null && command -v update-binfmts >/dev/null || fail "apt install --no-install-recommends qemu-user-static binfmt-support"
   [ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc || fail "the kernel has no binfmt_misc"
-  update-binfmts --enable "qemu-$arch" >/dev/null || fail "update-binfmts"
+  update-binfmts --enable "qemu-$arch" 2>/dev/null || fail "update-binfmts"
 fi
 
 wheel=${1:-}
@@ -32,7 +32,9 @@ say "$(basename "$wheel"), $(($(stat -c %s "$wheel") / 1024)) KiB"
 
 # Debian 11, its packages unpacked: none of them needs more in order to run Python.
 root=$state/bullseye-$arch
-inside() { chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/bin:/bin "$@"; }
+# qemu 7.2 does not let the program find its installation: lstat of /proc/self/exe fails.
+[ "$arch" = "$(uname -m)" ] || emulated=DDP_DOCTOR_HOME=/venv
+inside() { chroot "$root" /usr/bin/env -i ${emulated:-} HOME=/root LANG=C.UTF-8 PATH=/usr/bin:/bin "$@"; }
 if [ ! -e "$root/complete" ]; then
   rm -rf "$root"
   debootstrap --foreign --arch="$debian" --variant=minbase --include=python3,python3-pip,python3-venv bullseye "$root" "${DEBIAN_11_MIRROR:-http://deb.debian.org/debian}" \
