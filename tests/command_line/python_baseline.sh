@@ -55,7 +55,7 @@ json '[(f["first_step"], sorted(p["name"] for p in f["parameters"])) for f in r[
 change model
 json 'any(f["rule"] == "DDP602" and "more.weight" in f["message"] for f in r["findings"])'
 unset CHANGE
-doctor 2 check train.py --nproc-per-node 3 --baseline numerics.json; complained 'the baseline is of 2 ranks and this run has 3'
+doctor 2 check train.py --nproc-per-node 3 --baseline numerics.json; complained 'the baseline has 2 ranks and this run has 3'
 echo '{}' >broken.json
 doctor 2 check train.py --baseline broken.json; complained 'not a baseline of ddp-doctor'
 

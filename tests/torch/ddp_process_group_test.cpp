@@ -77,7 +77,7 @@ TEST(ProcessGroup, NamesThePortThatIsTaken) {
   EXPECT_EQ(
       our_error_of({.world_size = 2, .port = port.number(), .timeout = std::chrono::seconds(5)}),
       "port " + std::to_string(port.number()) +
-          " on 127.0.0.1 is taken: choose another port, or give a rendezvous file instead");
+          " on 127.0.0.1 is in use: choose another port, or give a rendezvous file instead");
 }
 
 TEST(ProcessGroup, OneRankNeedsNoMeetingPoint) {
