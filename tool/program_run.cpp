@@ -54,7 +54,7 @@ bool lost_the_port(const Launched& launched, const RunInfo& run) {
              letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
            return exit.kind == RankExit::Kind::kExited && exit.code != 0 &&
                   (words.find("address already in use") != std::string::npos ||
-                   words.find("is taken: choose another port") != std::string::npos ||
+                   words.find("is in use: choose another port") != std::string::npos ||
                    words.find("eaddrinuse") != std::string::npos);
          });
 }

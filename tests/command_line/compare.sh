@@ -40,7 +40,7 @@ printed 'With ddp: healthy, every finding at warning or above is gone'
 # What cannot be compared.
 doctor 2 compare "$curriculum"; complained 'nothing to compare it with'
 doctor 2 compare; complained 'programs'
-doctor 2 compare "$curriculum@dpd" "$orphan"; complained 'dpd: not a strategy for this program; there are ddp, '
+doctor 2 compare "$curriculum@dpd" "$orphan"; complained 'dpd: not a strategy for this program; did you mean ddp'
 doctor 2 compare @ddp; complained 'name a program before its strategies'
 doctor 2 compare nowhere.pt "$orphan"; complained 'nowhere.pt: no such file'
 doctor 2 compare "$curriculum" "$orphan" --fix; complained 'one program'

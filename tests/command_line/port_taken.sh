@@ -11,7 +11,7 @@ holder=$!
 for _ in $(seq 50); do [ -s "$work/port" ] && break; sleep 0.1; done
 port=$(cat "$work/port")
 doctor 2 run "$EXAMPLES/orphan.pt" --strategies ddp --master-port "$port"
-complained "port $port on 127.0.0.1 is taken"
+complained "port $port on 127.0.0.1 is in use"
 kill $holder
 wait $holder 2>/dev/null
 doctor 0 run "$EXAMPLES/curriculum.pt" --strategies ddp --master-port "$port"

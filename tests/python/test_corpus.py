@@ -88,6 +88,13 @@ def mismatches(finding, expected, program):
             yield f"at {place}, expected {program.name}:{expected.line}"
 
 
+def hung_in_torch(report, program):
+    """Torch 1.13's Gloo threads can deadlock with the interpreter in destroy_process_group, on a busy machine."""
+    lines = [""] + program.read_text().splitlines()
+    places = [finding["where"]["line"] for finding in report["findings"] if finding["rule"] == "DDP501" and finding["where"]]
+    return any("destroy_process_group" in lines[line] for line in places)
+
+
 class Corpus(unittest.TestCase):
     maxDiff = None
 
@@ -95,10 +102,13 @@ class Corpus(unittest.TestCase):
         reason = unmet_need(program)
         if reason:
             self.skipTest(reason)
-        outcome = run_doctor(program, ranks, timeout, options, arguments)
-        self.assertIsNotNone(outcome.code, self.explain("killed at its deadline", outcome))
-        self.assertTrue(outcome.stdout, self.explain("no report", outcome))
-        return outcome, json.loads(outcome.stdout)
+        for attempt in (1, 2):
+            outcome = run_doctor(program, ranks, timeout, options, arguments)
+            self.assertIsNotNone(outcome.code, self.explain("killed at its deadline", outcome))
+            self.assertTrue(outcome.stdout, self.explain("no report", outcome))
+            report = json.loads(outcome.stdout)
+            if attempt == 2 or not hung_in_torch(report, program):
+                return outcome, report
 
     def explain(self, what, outcome, findings=()):
         repeat = " ".join(map(shlex.quote, outcome.command))
