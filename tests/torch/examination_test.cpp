@@ -210,7 +210,7 @@ TEST(Examination, TellsAModuleThatIsNeverCalledFromOneWhoseResultIsDropped) {
   });
   const Check check = job.check();
   ASSERT_NE(check.find("DDP201"), nullptr) << check.report;
-  EXPECT_THAT(check.find("DDP201")->message, testing::HasSubstr("no operation of the forward pass read it")) << check.report;
+  EXPECT_THAT(check.find("DDP201")->message, testing::HasSubstr("not read by any operation")) << check.report;
 }
 
 TEST(Examination, FindsParametersThatTookThePlaceOfWrappedOnes) {

@@ -57,7 +57,7 @@ const char* sentence_for(const std::string& reason) {
     return "PyTorch's error lists it, and the optimizer of that step does not hold it: it was "
            "frozen, or not used in that backward";
   if (reason == kNeverCalled)
-    return "no operation of the forward pass read it, so its module was not called";
+    return "not read by any operation of the forward pass, so the module was not called";
   if (reason == kDetached) {
     return "the forward pass read it, but the result does not reach the output (detached, under "
            "no_grad, or discarded)";
