@@ -49,7 +49,7 @@ printed '^Verdict: healthy: 2 ranks x 4 steps'
 gate gitlab 0 bash -ec "$gitlab"
 cp "$recipes/test_data_parallel.py" "$recipes/CMakeLists.txt" .
 gate pytest 0 "$PYTHON_TORCH" test_data_parallel.py
-gate ctest 0 bash -ec "cmake -S . -B $work/build && ctest --test-dir $work/build --output-on-failure"
+gate ctest 0 bash -ec "cmake -G Ninja -S . -B $work/build && ctest --test-dir $work/build --output-on-failure"
 echo '*.sarif
 *.xml
 *.json' >.gitignore

@@ -5,7 +5,7 @@
 need_torch
 a=ddpd-a-$$ b=ddpd-b-$$
 clear_network() { ip netns del "$a"; ip netns del "$b"; } 2>/dev/null
-{ ip netns add "$a" && ip netns add "$b" && ip link add "va$$" type veth peer name "vb$$"; } 2>"$work/err" ||
+{ ip netns add "$a" && ip netns exec "$a" true && ip netns add "$b" && ip link add "va$$" type veth peer name "vb$$"; } 2>"$work/err" ||
   { echo "skipped: no network namespaces here: $(cat "$work/err")"; clear_network; exit 77; }
 trap 'clear_network; rm -rf "$work"' EXIT
 ip link set "va$$" netns "$a"; ip link set "vb$$" netns "$b"
