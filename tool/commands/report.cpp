@@ -26,7 +26,7 @@ Report read_file(const fs::path& file) {
   return read_report(text, file.string());
 }
 
-Report read(const std::vector<fs::path>& paths) {
+Report read_report(const std::vector<fs::path>& paths) {
   const auto is_file = [](const fs::path& path) {
     return fs::exists(path) && !fs::is_directory(path);
   };
@@ -81,7 +81,7 @@ Action setup_report(CLI::App& app) {
     // A report may overwrite one that is read.
     const bool files = fs::is_regular_file(options->folders.front());
     if (!files) prepare_reports(options->output);
-    Report report = read(options->folders);
+    Report report = read_report(options->folders);
     if (files) prepare_reports(options->output);
     apply_gate(report, options->gate, rendering_of(options->output, call.streams),
                call.streams.err);
