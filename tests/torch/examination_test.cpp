@@ -210,7 +210,8 @@ TEST(Examination, TellsAModuleThatIsNeverCalledFromOneWhoseResultIsDropped) {
   });
   const Check check = job.check();
   ASSERT_NE(check.find("DDP201"), nullptr) << check.report;
-  EXPECT_THAT(check.find("DDP201")->message, testing::HasSubstr("not read by any operation")) << check.report;
+  EXPECT_THAT(check.find("DDP201")->message, testing::HasSubstr("not read by any operation"))
+      << check.report;
 }
 
 TEST(Examination, FindsParametersThatTookThePlaceOfWrappedOnes) {
