@@ -49,7 +49,7 @@ cat >test_it.py <<PY
 def test_script(ddp_doctor):
     assert ddp_doctor.run("$source/tests/command_line/train.py")["verdict"] == "healthy"
 PY
-expect 0 env PATH=/usr/bin:/bin "$venv/bin/python" -m pytest -q test_it.py; printed '1 passed'
+expect 0 env PATH=/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m pytest -q test_it.py; printed '1 passed'
 
 # It needs nothing but glibc.
 for file in "$venv/bin/ddp-doctor" "$venv"/libexec/ddp-doctor/*.so; do
