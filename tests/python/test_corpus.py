@@ -9,6 +9,7 @@ environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch, or no
 """
 import collections
 import fnmatch
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -89,7 +90,10 @@ def mismatches(finding, expected, program):
 
 
 def hung_in_torch(report, program):
-    """Torch 1.13's Gloo threads can deadlock with the interpreter in destroy_process_group, on a busy machine."""
+    """Torch 1.13's Gloo threads can deadlock with the interpreter in destroy_process_group, on a busy machine. Of the runs of strategies
+    the report does not say where they hung."""
+    if importlib.metadata.version("torch") >= "2":
+        return False
     lines = [""] + program.read_text().splitlines()
     places = [finding["where"]["line"] for finding in report["findings"] if finding["rule"] == "DDP501" and finding["where"]]
     return any("destroy_process_group" in lines[line] for line in places) or any(
@@ -110,6 +114,7 @@ class Corpus(unittest.TestCase):
             report = json.loads(outcome.stdout)
             if attempt == 2 or not hung_in_torch(report, program):
                 return outcome, report
+            print(f"{program.name} hung, perhaps in torch's destroy_process_group: tried once more", file=sys.stderr)
 
     def explain(self, what, outcome, findings=()):
         repeat = " ".join(map(shlex.quote, outcome.command))
