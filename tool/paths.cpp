@@ -2,6 +2,12 @@
 #include "tool/paths.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
 
 #include "lib/error.h"
 
@@ -25,7 +31,18 @@ Error without_worker(const fs::path& missing) {
 fs::path installation() {
   // Tests and packagers may run the tool from elsewhere.
   if (const char* given = std::getenv("DDP_DOCTOR_HOME")) return given;
-  return fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  // Not fs::read_symlink, which asks lstat first: under qemu that fails.
+  char self[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
+  if (length < 0) {
+    throw Error(
+        fmt::format("cannot find the installation through /proc/self/exe ({}): mount /proc here, "
+                    "or set DDP_DOCTOR_HOME to the folder that has bin/ and libexec/",
+                    std::strerror(errno)));
+  }
+  return fs::path(std::string_view(self, static_cast<std::size_t>(length)))
+      .parent_path()
+      .parent_path();
 }
 
 fs::path script_probe() {

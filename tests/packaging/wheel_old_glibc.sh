@@ -32,13 +32,13 @@ say "$(basename "$wheel"), $(($(stat -c %s "$wheel") / 1024)) KiB"
 
 # Debian 11, its packages unpacked: none of them needs more in order to run Python.
 root=$state/bullseye-$arch
-# qemu 7.2 does not let the program find its installation: lstat of /proc/self/exe fails.
-[ "$arch" = "$(uname -m)" ] || emulated=DDP_DOCTOR_HOME=/venv
-inside() { chroot "$root" /usr/bin/env -i ${emulated:-} HOME=/root LANG=C.UTF-8 PATH=/usr/bin:/bin "$@"; }
+inside() { chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/bin:/bin "$@"; }
 if [ ! -e "$root/complete" ]; then
   rm -rf "$root"
   debootstrap --foreign --arch="$debian" --variant=minbase --include=python3,python3-pip,python3-venv bullseye "$root" "${DEBIAN_11_MIRROR:-http://deb.debian.org/debian}" \
     >"$work/out" 2>"$work/err" || fail "debootstrap"
+  # In a container debootstrap makes a link of it, to itself.
+  [ ! -L "$root/proc" ] || { rm "$root/proc" && mkdir "$root/proc"; }
   for package in "$root"/var/cache/apt/archives/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -C "$root" -x --keep-directory-symlink || fail "$package"
   done
