@@ -64,7 +64,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ddp-doctor-pytest-") as folder:
         tests = pathlib.Path(folder) / "test_training.py"
         tests.write_text(TESTS)
-        command = [sys.executable, "-m", "pytest", "-p", "pytest_ddp_doctor", "-p", "no:cacheprovider", "--ddp-doctor", DOCTOR, "-rA", str(tests)]
+        command = [sys.executable, "-m", "pytest", "-p", "pytest_ddp_doctor", "-p", "no:cacheprovider", f"--ddp-doctor={DOCTOR}", "--rootdir", folder, "-rA", str(tests)]
         environment = dict(os.environ, PYTHONPATH=str(PLUGIN), OMP_NUM_THREADS="1", DDP_DOCTOR_PYTHON=sys.executable)
         done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280, text=True)
         said = done.stdout

@@ -22,14 +22,20 @@ record are written in C++ behind `native`.
 """
 import atexit
 import os
+import sys
 
 __all__ = ["start"]
 
+_started = False
+
 
 def start():
-    """Waits for the program to import torch. Does nothing outside `ddp-doctor run`, or with DDP_DOCTOR=0."""
-    if not os.environ.get("DDP_DOCTOR_RECORD") or os.environ.get("DDP_DOCTOR") == "0":
+    """Waits for the program to import torch. Does nothing outside `ddp-doctor run`, with DDP_DOCTOR=0, or a second time: another tool's
+    sitecustomize may run ours again."""
+    global _started
+    if _started or not os.environ.get("DDP_DOCTOR_RECORD") or os.environ.get("DDP_DOCTOR") == "0":
         return
+    _started = True
     from . import importing
 
     atexit.register(_at_exit)  # registered first, so that it runs last
@@ -37,10 +43,12 @@ def start():
 
 
 def _at_exit():
-    from . import session
+    from . import note
 
-    if session.current is not None:
+    session = sys.modules.get("ddp_doctor_probe.session")  # the probe of a process without torch loads nothing
+    if session is not None and session.current is not None:
         session.current.finish()
+    note.missed(sys.modules.get("torch"))
 
 
 def _torch_imported(torch):

@@ -19,7 +19,7 @@ def begin(torch):
         "argv": list(getattr(sys, "orig_argv", sys.argv)),
         "python": sys.version.split()[0],
         "executable": sys.executable,
-        "torch": torch.__version__,
+        "torch": str(getattr(torch, "__version__", "")),
         "distributed": False,
         "rank": None,
         "world_size": None,
@@ -37,6 +37,13 @@ def update(**changes):
         _content.update(pid=os.getpid(), parent=os.getppid(), distributed=False, rank=None, world_size=None, steps=0, seen=[])
     _content.update(changes)
     _write()
+
+
+def missed(torch):
+    """At the end of the process: torch was imported, and the probe was not told."""
+    if _content is None and type(torch) is type(sys) and torch.__spec__ is not None:
+        begin(torch)
+        saw("torch imported around the probe")
 
 
 def saw(what):

@@ -14,6 +14,7 @@ test forks has torch already, and is not seen. A test in which nothing could be 
 Options of both: fail_on="error" | "warning" (default) | "advice"; of the marker, anything else is refused.
 """
 import contextlib
+import inspect
 import json
 import os
 import pathlib
@@ -99,20 +100,29 @@ def shortened(text):
     return "\n".join(lines)
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item):
+def _examined(item):
+    """Around the call of a test; what the test raises is raised at the yield."""
     marker = item.get_closest_marker("ddp_doctor")
     if marker is None:
-        yield
-        return
+        return (yield)
     unknown = set(marker.kwargs) - {"fail_on"}
     if marker.args or unknown:
         raise pytest.UsageError(f"ddp_doctor takes fail_on=... only, not {marker.args or sorted(unknown)}")
     doctor = Doctor(item.config)
     with doctor.examining() as folder:
-        outcome = yield
-        outcome.get_result()  # a test that failed by itself says enough
+        result = yield  # a test that failed by itself says enough
         if not any(name.endswith(".sqlite") for name in os.listdir(folder)):
             pytest.fail("ddp-doctor: no rank was examined: the test started no new process that initialized torch.distributed (a forked one "
                         "is not seen: use the spawn method)", pytrace=False)
         doctor.check(folder, marker.kwargs.get("fail_on", "warning"))
+    return result
+
+
+if "wrapper" in inspect.signature(type(pytest.hookimpl).__call__).parameters:
+    pytest_runtest_call = pytest.hookimpl(wrapper=True)(_examined)
+else:  # pluggy before 1.2
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(item):
+        with contextlib.contextmanager(_examined)(item):
+            (yield).get_result()
