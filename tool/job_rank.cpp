@@ -189,6 +189,7 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
   if (reports) save_run_info(folder, run);
 
   ReplicaWatch replicas(folder);
+  TorchProcesses torch;
   Launched launched = launch(
       {.programs = {{command, with_probe(own_environment(), options, folder), self.rank, ""}},
        .folder = folder,
@@ -197,7 +198,9 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
        .pass_on = options.pass_on ? &streams.err : nullptr,
        .meanwhile =
            [&] {
-             if (reports) replicas.look();
+             if (!reports) return;
+             replicas.look();
+             torch.look(folder);
            },
        .peer_fell =
            [&] {
@@ -217,7 +220,7 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
   wait_for_others(self, folder, interrupt);
   launched.exits = load_rank_exits(folder);
   place.announce_report();
-  settle(run, folder, launched, options);
+  settle(run, folder, launched, torch, options);
   save_run_info(folder, run);
   struct Clearing {
     const MeetingPlace& place;

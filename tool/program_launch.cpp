@@ -76,9 +76,24 @@ std::string how(const RankExit& exit) {
   return fmt::format("ended with exit status {}", exit.code);
 }
 
+// With the exceptions that led to it.
+std::size_t begin_of_last_traceback(const std::string& words) {
+  constexpr std::string_view kBegin = "Traceback (most recent call last)";
+  static const std::regex chained("exception( was the direct cause of|, another exception).*\\s*$");
+  auto at = words.rfind(kBegin);
+  while (at != std::string::npos && at > 0) {
+    const std::size_t window = std::min<std::size_t>(at, 100);
+    if (!std::regex_search(words.substr(at - window, window), chained)) break;
+    const auto before = words.rfind(kBegin, at - 1);
+    if (before == std::string::npos) break;
+    at = before;
+  }
+  return at;
+}
+
 // The traceback of a rank that raised, otherwise how it ended.
 std::string account_of(const RankExit& exit) {
-  const auto trace = exit.last_words.rfind("Traceback (most recent call last)");
+  const auto trace = begin_of_last_traceback(exit.last_words);
   const bool raised = exit.kind == RankExit::Kind::kExited && exit.code == 1;
   if (raised && trace != std::string::npos) return exit.last_words.substr(trace);
   const std::string words = telling(exit.last_words);
@@ -91,7 +106,9 @@ bool probe_is_off() {
 }
 
 // Why there is no record of any rank, where the program did not simply end well.
-std::string why_no_record(const Launched& launched, const ProgramOptions& options) {
+// `unprobed`: why processes that load torch lack the probe.
+std::string why_no_record(const Launched& launched, const std::set<std::string>& unprobed,
+                          const ProgramOptions& options) {
   std::vector<RankExit> ends = launched.exits;
   if (launched.command) ends.push_back(*launched.command);
   const auto who = [](const RankExit& exit) {
@@ -114,6 +131,7 @@ std::string why_no_record(const Launched& launched, const ProgramOptions& option
       return fmt::format(
           "{} {} {}{}{}; fix that first: {}", who(exit), how(exit),
           probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"
+          : !unprobed.empty() ? fmt::format("(it was not examined: {})", *unprobed.begin())
           : options.each_rank ? "before its ddp_doctor::Examination began"
                               : "before torch.distributed was initialized",
           words.empty() ? "" : ": ", words,
@@ -162,6 +180,9 @@ std::string sentence_about(const std::string& seen) {
     return seen + " shards parameters across the ranks: ddp-doctor does not examine it";
   if (seen.starts_with("DeepSpeed"))
     return "DeepSpeed (ZeRO) partitions gradients and parameters: ddp-doctor does not examine it";
+  if (seen == "torch imported around the probe")
+    return "torch was loaded by an import hook of the program that uses neither sys.meta_path nor "
+           "PathFinder, so the probe was not told: it was not examined";
   return "uses " + seen + ", which ddp-doctor does not examine";
 }
 
@@ -184,7 +205,8 @@ std::set<std::string> failures_of_the_probe(const fs::path& folder) {
   return failures;
 }
 
-std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, bool recorded) {
+std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, bool recorded,
+                                     const std::set<std::string>& unprobed, bool cpp) {
   std::vector<std::string> notes;
   std::set<std::string> seen;
   for (const auto& process : processes) seen.insert(process.seen.begin(), process.seen.end());
@@ -192,11 +214,16 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
   if (recorded) return notes;
   if (probe_is_off()) {
     notes.emplace_back("DDP_DOCTOR=0 disables the probe: nothing was examined");
+  } else if (!unprobed.empty()) {
+    notes.insert(notes.end(), unprobed.begin(), unprobed.end());
+  } else if (processes.empty() && cpp) {
+    notes.emplace_back(
+        "a program loads LibTorch without Python: it needs a ddp_doctor::Examination "
+        "(docs/cpp.md), and nothing was examined");
   } else if (processes.empty()) {
     notes.emplace_back(
         "no Python process that imports torch was seen: nothing was examined. The probe is loaded "
-        "through PYTHONPATH, which python -I, -E and -S ignore, and which containers and other "
-        "machines do not inherit. A C++ program needs a ddp_doctor::Examination (docs/cpp.md)");
+        "through PYTHONPATH, which containers and other machines do not inherit (docs/python.md)");
   } else if (std::none_of(processes.begin(), processes.end(),
                           [](const auto& process) { return process.distributed; })) {
     notes.emplace_back("no process initialized torch.distributed: nothing to compare");
@@ -307,14 +334,15 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
 }
 
 void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
-            const ProgramOptions& options) {
+            const TorchProcesses& torch, const ProgramOptions& options) {
   const auto processes = process_notes(folder);
+  const auto unprobed = torch.reasons(folder);
   log::debug("{} process(es) loaded the probe", processes.size());
   const bool recorded = !recorded_ranks(folder).empty();
   run.exits = launched.exits;
   run.world_size = world_size_of(folder, processes, run.world_size);
   run.failure = why_twice(processes, options);
-  if (run.failure.empty() && !recorded) run.failure = why_no_record(launched, options);
+  if (run.failure.empty() && !recorded) run.failure = why_no_record(launched, unprobed, options);
   for (auto& exit : run.exits) {
     if (fell(exit)) exit.last_words = account_of(exit);
   }
@@ -322,7 +350,8 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
   forgive_late_ends(run, folder);
   run.notes = launched.notes;
   for (const auto& failure : failures_of_the_probe(folder)) run.notes.push_back(failure);
-  for (auto& note : notes_about(processes, recorded)) run.notes.push_back(std::move(note));
+  for (auto& note : notes_about(processes, recorded, unprobed, torch.any_without_python()))
+    run.notes.push_back(std::move(note));
   if (recorded && launched.command && fell(*launched.command))
     run.notes.push_back(fmt::format("the command {}", how(*launched.command)));
   if (recorded && launched.command && launched.command->kind == RankExit::Kind::kTimedOut &&

@@ -11,6 +11,7 @@
 #include "lib/report/report.h"
 #include "tool/launch.h"
 #include "tool/program_options.h"
+#include "tool/unprobed.h"
 
 namespace ddp_doctor {
 
@@ -31,9 +32,9 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
                        const std::filesystem::path& folder);
 
 // Completes `run` from its folder and how it ended: world size, exits of ranks that were not
-// observed, notes, and the failure if nothing could be examined.
+// observed, notes, and the failure if nothing could be examined. `torch`: processes that were seen.
 void settle(RunInfo& run, const std::filesystem::path& folder, const Launched& launched,
-            const ProgramOptions& options);
+            const TorchProcesses& torch, const ProgramOptions& options);
 
 // Throws Error if the run is a failure.
 RunReport report_program(const std::filesystem::path& folder, const RunInfo& run, int index);

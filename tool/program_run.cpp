@@ -77,14 +77,18 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
     make_folder(folder);
     save_run_info(folder, run);
     ReplicaWatch replicas(folder);
+    TorchProcesses torch;
     const Launched launched =
         launch({.programs = programs_of(options, command, folder),
                 .folder = folder,
                 .patience = options.patience,
                 .world_size = options.doctor_starts_ranks() ? options.world_size : 0,
                 .pass_on = options.pass_on ? &streams.err : nullptr,
-                .meanwhile = [&] { replicas.look(); }});
-    settle(run, folder, launched, options);
+                .meanwhile = [&] {
+                  replicas.look();
+                  torch.look(folder);
+                }});
+    settle(run, folder, launched, torch, options);
     if (!lost_the_port(launched, run)) break;
     if (options.port != 0) {
       run.failure =

@@ -43,7 +43,9 @@ class TextReport {
         text::print_finding(finding, false, options_, out_);
       }
       if (run.health() == Health::kInconclusive) {
-        for (const auto& note : run.notes) wrapped("note: " + note);
+        for (const auto& note : run.notes) {
+          if (!in_verdict(note)) wrapped("note: " + note);
+        }
       }
     }
     if (!silent && !advice.empty()) wrapped("advice: " + list_of(advice, 20));
@@ -52,6 +54,11 @@ class TextReport {
 
  private:
   void wrapped(const std::string& text) { print_wrapped(out_, text, 0, 2); }
+
+  // The verdict, below, says it.
+  bool in_verdict(const std::string& note) const {
+    return verdict_of(report_, options_.fail_on).ends_with(": " + note);
+  }
 
   bool comparison() const { return report_.purpose == Purpose::kCompare; }
 
@@ -111,7 +118,9 @@ class TextReport {
       std::vector<std::string> lines;
       for (const auto& change : run.changes) lines.push_back("changed: " + change);
       for (const auto& reason : run.unapplied) lines.push_back("not applied: " + reason);
-      for (const auto& note : run.notes) lines.push_back("note: " + note);
+      for (const auto& note : run.notes) {
+        if (!in_verdict(note)) lines.push_back("note: " + note);
+      }
       for (const auto& line : lines) {
         if (std::find(said.begin(), said.end(), line) != said.end()) continue;
         said.push_back(line);

@@ -97,7 +97,8 @@ doctor 2 report "$work/drift" --max-drift -1; complained 'max-drift'
 # Exit codes: could not run, inconclusive, interrupted.
 doctor 2 check nowhere.py; complained 'nowhere.py'
 echo 'print("no training")' >idle.py
-doctor 3 check idle.py; printed '^Verdict: inconclusive'; printed '^note: no Python process that imports torch'
+doctor 3 check idle.py; printed '^Verdict: inconclusive: nothing could be examined: no Python process that imports torch'
+! grep -q '^note: no Python process' "$work/out" || fail 'the note is printed beside the verdict that has it'
 doctor 125 check --bisect idle.py
 doctor 125 check --bisect nowhere.py; complained 'cannot tell: .*nowhere.py'
 doctor 125 check --bisect --no-such-flag idle.py; complained 'no-such-flag'

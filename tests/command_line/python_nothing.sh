@@ -26,3 +26,29 @@ dist.init_process_group("gloo")
 dist.barrier()
 PY
 inconclusive 'no optimizer step was seen'
+
+# Processes that load torch without the probe: why, as /proc shows it. A file of that name stands in torch's place.
+head -c 4096 /dev/zero >"$work/libtorch_python.so"
+cat >"$work/loads.py" <<PY
+import mmap, time
+file = open("$work/libtorch_python.so", "r+b")
+mapped = mmap.mmap(file.fileno(), 0)
+time.sleep(0.7)
+PY
+because() {
+  local why=$1
+  shift
+  doctor 3 run -- "$@"; printed "^Verdict: inconclusive: nothing could be examined: .*loads torch, without the probe: $why"
+}
+because 'python -I ignores PYTHONPATH' "$python" -I "$work/loads.py"
+because 'python -S does not run sitecustomize' "$python" -u -S "$work/loads.py"
+because 'the command that ddp-doctor started did not pass its environment on' env -i "$python" "$work/loads.py"
+printf 'env -i %s %s/loads.py\nexit 0\n' "$python" "$work" >"$work/clears.sh"
+because ".*sh $work/clears.sh did not pass its environment on" sh "$work/clears.sh"
+because "its PYTHONPATH was changed to '/src'" env PYTHONPATH=/src "$python" "$work/loads.py"
+mkdir "$work/site"; echo 'own = True' >"$work/site/sitecustomize.py"
+because "$work/site/sitecustomize.py comes before its sitecustomize" sh -c "PYTHONPATH=$work/site:\$PYTHONPATH $python $work/loads.py; exit 0"
+because 'DDP_DOCTOR=0 in its environment' env DDP_DOCTOR=0 "$python" "$work/loads.py"
+# One that fails: of what is not known of it nothing is claimed.
+doctor 2 run -- "$python" -I -c "$(cat "$work/loads.py"); raise ValueError('out of luck')"
+complained 'it was not examined: .*python -I ignores PYTHONPATH.*: ValueError: out of luck'

@@ -196,7 +196,8 @@ TEST(Check, ReportsThatTheProbeDidNotStart) {
   const auto outcome = doctor(
       {"check", "--", "sh", "-c", "echo 'ddp-doctor: the probe did not start: no disk' >&2"});
   EXPECT_EQ(outcome.code, exit_code::kInconclusive);
-  EXPECT_THAT(outcome.out, HasSubstr("note: the probe did not start: no disk\n"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("nothing could be examined: the probe did not start: no disk\n"));
 }
 
 TEST(Log, ShowsDiagnosticsWhereTheyAreAskedFor) {

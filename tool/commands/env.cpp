@@ -50,13 +50,20 @@ std::string script_support() {
   }
 }
 
+bool has_worker() {
+  try {
+    return !script_probe().empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+constexpr char kAsAbove[] = "none: see TorchScript programs";
+
 // What the worker's LibTorch has of NCCL; loading it takes seconds.
 std::string nccl_support() {
-  try {
-    return first_line_of(shell_quoted(script_probe().string()) + " --nccl-version");
-  } catch (const Error& error) {
-    return error.what();
-  }
+  if (!has_worker()) return kAsAbove;
+  return first_line_of(shell_quoted(script_probe().string()) + " --nccl-version");
 }
 
 std::string nccl_settings() {
@@ -73,7 +80,7 @@ std::string examples() {
   try {
     return examples_folder().string();
   } catch (const Error& error) {
-    return error.what();
+    return has_worker() ? error.what() : kAsAbove;
   }
 }
 

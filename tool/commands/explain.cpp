@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "lib/report/explanations.h"
@@ -75,13 +77,28 @@ struct Options {
   ProgramArguments arguments;  // a program in which parameters are looked up
 };
 
+// Where the text leaves several rules open and the run shows one of them, it is that one.
+void decide_by(const std::vector<Finding>& findings, ExplainedLog& log) {
+  for (auto& explanation : log.explanations) {
+    const auto& open = explanation.rules;
+    const auto shown = std::find_if(findings.begin(), findings.end(), [&](const Finding& finding) {
+      return std::find(open.begin(), open.end(), finding.rule) != open.end();
+    });
+    if (open.size() < 2 || shown == findings.end()) continue;
+    explanation.seen.push_back(fmt::format("The program that was run shows {} {}, on {}.",
+                                           shown->rule, shown->name, ranks_of(shown->ranks)));
+    explanation.rules = {shown->rule};
+  }
+}
+
 std::optional<MentionedParameters> look_up(const CLI::App& app, const Options& options,
-                                           const ExplainedLog& log, const Call& call) {
+                                           ExplainedLog& log, const Call& call) {
   if (options.arguments.program.empty()) return {};
   std::optional<MentionedParameters> mentioned;
   const int code =
       examine_program(app, options.arguments, {.pass_on = false}, call, [&](const Report& report) {
         mentioned = mentioned_in(log, report.runs.front());
+        decide_by(report.findings, log);
         return exit_code::kHealthy;
       });
   if (code == exit_code::kInterrupted) throw Interrupted("interrupted");
@@ -97,7 +114,7 @@ int explain_input(const CLI::App& app, const Options& options, const Call& call)
     throw Error(
         "standard input is empty; pipe an error message or a log to it: ddp-doctor explain - < "
         "train.log");
-  const ExplainedLog log = explain_log(text);
+  ExplainedLog log = explain_log(text);
   const bool json = options.format == "json";
   const auto mentioned = log.explanations.empty() ? std::nullopt : look_up(app, options, log, call);
   if (json) render_json(log, kVersion, mentioned ? &*mentioned : nullptr, streams.out);
