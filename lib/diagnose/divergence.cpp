@@ -140,6 +140,12 @@ std::optional<Divergence> divergence_of(const Timeline& timeline) {
       size && (!found || begin_of(*size) <= begin_of(*found)))
     return size;
   if (!found || !find_reason(timeline, logs, *found)) return {};
+  // One that raised waits only because it did: in a `finally`, or in an except block.
+  for (const int rank : found->culprits) {
+    const auto failure =
+        timeline.error(rank) == nullptr ? std::nullopt : failure_of(timeline, rank);
+    if (failure && is_own_failure(*failure)) return {};
+  }
   return found;
 }
 

@@ -14,12 +14,35 @@ bool contains(const std::string& text, const char* words) {
   return text.find(words) != std::string::npos;
 }
 
-}  // namespace
+// Python's chained exceptions, the root first; `raise X from e` and what is raised in an except
+// block alike.
+std::vector<std::string> chain_in(const std::string& text) {
+  static constexpr std::string_view kLinks[] = {
+      "\nThe above exception was the direct cause of the following exception:\n",
+      "\nDuring handling of the above exception, another exception occurred:\n"};
+  std::vector<std::string> chain;
+  std::size_t begin = 0;
+  for (;;) {
+    std::size_t end = std::string::npos, next = std::string::npos;
+    for (const auto link : kLinks) {
+      if (const auto at = text.find(link, begin); at < end) {
+        end = at;
+        next = text.find_first_not_of('\n', at + link.size());
+      }
+    }
+    chain.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
+    if (next == std::string::npos) return chain;
+    begin = next;
+  }
+}
 
-std::string error_kind(const std::string& text) {
+std::string kind_of_one(const std::string& text) {
   if (contains(text, "Expected to have finished reduction")) {
     return contains(text, "static_graph set to True") ? "static-graph" : "unfinished-reduction";
   }
+  // Lightning puts these words in the place of PyTorch's.
+  if (contains(text, "not used in producing the loss returned by training_step"))
+    return "unfinished-reduction";
   // Raised when a no_sync backward meets static_graph's delayed all-reduce.
   if (contains(text, "training graph has changed") ||
       contains(text, "expect_autograd_hooks_ INTERNAL ASSERT")) {
@@ -39,7 +62,7 @@ std::string error_kind(const std::string& text) {
   return std::regex_search(text, peer) ? "peer-lost" : "exception";
 }
 
-std::string telling_line(const std::string& text) {
+std::string line_of_one(const std::string& text) {
   const bool trace_first =
       text.starts_with("The following operation failed") || text.starts_with("Traceback");
   std::string line;
@@ -64,6 +87,27 @@ std::string telling_line(const std::string& text) {
   }
   while (line.ends_with(' ')) line.pop_back();
   return line;
+}
+
+}  // namespace
+
+std::string error_kind(const std::string& text) {
+  const auto chain = chain_in(text);
+  for (const auto& one : chain) {
+    const std::string kind = kind_of_one(one);
+    if (kind == "unfinished-reduction" || kind == "static-graph" || kind == "marked-twice")
+      return kind;
+  }
+  return kind_of_one(chain.front());
+}
+
+std::string telling_line(const std::string& text) {
+  const auto chain = chain_in(text);
+  const std::string root = line_of_one(chain.front());
+  const std::string last = line_of_one(chain.back());
+  // `raise Trouble(str(e)) from e` says nothing new.
+  const bool repeats = last.find(root.substr(root.find(": ") + 1)) != std::string::npos;
+  return chain.size() == 1 || repeats ? root : root + "; it became " + last;
 }
 
 std::optional<int> index_marked_twice(const std::string& text) {

@@ -11,10 +11,11 @@ namespace ddp_doctor {
 // "unfinished-reduction", "static-graph", "marked-twice": raised by the reducer;
 // "stuck-collective": a timeout; "mismatched-collective": ranks issued different ones; "peer-lost":
 // another rank ended first; "exception": anything else.
+// Of chained exceptions the root's, unless the reducer raised one of them.
 std::string error_kind(const std::string& text);
 
 // The part that states what happened, as one line: TorchScript and Python put it last, after the
-// trace.
+// trace. Of chained exceptions the root's, and what it became.
 std::string telling_line(const std::string& text);
 
 // The indices in "Parameter indices which did not receive grad for rank R: 0 1", as the reducer

@@ -56,7 +56,7 @@ std::optional<RankFailure> failure_of(const Timeline& timeline, int rank) {
       return failure;
     case RankExit::Kind::kExited:
       if (exit->code == 0) return {};
-      failure.kind = "exception";
+      failure.kind = error_kind(exit->last_words);
       failure.text = exit->last_words.empty() ? fmt::format("ended with exit status {}", exit->code)
                                               : exit->last_words;
       return failure;

@@ -129,7 +129,8 @@ Explanation explanation_of(const Found& found, const std::string& program) {
   explanation.text = known.id;
   explanation.rules.assign(known.rules.begin(), known.rules.end());
   explanation.severity = known.severity;
-  explanation.certainty = known.certainty;
+  // The rule may be certain where the cause is not.
+  explanation.certainty = known.causes.size() > 1 ? Certainty::kLikely : known.certainty;
   explanation.line = found.line;
   explanation.fields = fields_in(found.facts);
   explanation.suspects.assign(found.facts.suspects.begin(), found.facts.suspects.end());

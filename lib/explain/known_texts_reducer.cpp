@@ -32,14 +32,19 @@ const KnownText kUnfinishedReduction = {
     .depth = Depth::kCause,
     .rules = {"DDP201", "DDP202"},
     .phrases = {{"Expected to have finished reduction in the prior iteration"},
-                {"your module has parameters that were not used in producing loss"}},
+                {"your module has parameters that were not used in producing loss"},
+                {"not used in producing the loss returned by training_step"}},
     .not_before = "training graph has changed",
     .versions = {{"(1) passing the keyword argument", "1.2 to 1.8"},
                  {"If you already have done the above two steps", "1.2 to 1.8"},
                  {"and by making sure all `forward`", "1.9 and later"},
                  {"Since `find_unused_parameters=True` is enabled", "1.9 and later"},
                  {"did not receive grad for rank", "1.9 and later"}},
-    .clues = {{"Since `find_unused_parameters=True` is enabled",
+    .clues = {{"loss returned by training_step",
+               "Lightning put its own words in the place of PyTorch's, and so removed the list of "
+               "parameters. Its strategy=\"ddp_find_unused_parameters_true\" is "
+               "find_unused_parameters=True."},
+              {"Since `find_unused_parameters=True` is enabled",
                "find_unused_parameters=True is set, so parameters that do not affect the output "
                "are not the cause. Since torch 1.10, neither are outputs that the loss does not "
                "use, despite the message. Check for parameters changed after wrapping, for a "

@@ -179,7 +179,8 @@ struct Fact {
 struct Event {
   std::int64_t step = 0;     // the current step
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
-  // "error": the program raised; "warning": something was not examined; "end": it finished
+  // "error": the program raised; "caught": a call raised, or a thread ended by an exception, and
+  // the program may go on; "warning": something was not examined; "end": it finished
   std::string kind;
   std::string phase;  // what the rank was doing: a name of progress.h
   std::string text;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <set>
 
 #include "lib/error.h"
@@ -13,6 +14,16 @@
 #include "lib/timeline/value_checks.h"
 
 namespace ddp_doctor {
+namespace {
+
+// By itself, or because it was ended: SIGTERM is a launcher's.
+bool failed(const RankExit& exit) {
+  using Kind = RankExit::Kind;
+  return (exit.kind == Kind::kExited && exit.code != 0) || exit.kind == Kind::kStopped ||
+         exit.kind == Kind::kTimedOut || (exit.kind == Kind::kSignaled && exit.code == SIGTERM);
+}
+
+}  // namespace
 Timeline::Timeline() = default;
 Timeline::Timeline(Timeline&&) noexcept = default;
 Timeline& Timeline::operator=(Timeline&&) noexcept = default;
@@ -213,6 +224,13 @@ const Event* Timeline::error(int rank) const {
   if (found == nullptr) return nullptr;
   for (const auto& event : found->events) {
     if (event.kind == "error") return &event;
+  }
+  const auto exit = std::find_if(run.exits.begin(), run.exits.end(),
+                                 [&](const RankExit& one) { return one.rank == rank; });
+  if (exit == run.exits.end() || !failed(*exit)) return nullptr;
+  const std::int64_t completed = found->steps.empty() ? 0 : found->steps.back().step;
+  for (const auto& event : found->events) {
+    if (event.kind == "caught" && event.step > completed) return &event;
   }
   return nullptr;
 }

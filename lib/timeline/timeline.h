@@ -148,7 +148,8 @@ class Timeline {
   // The latest fact of that name that held at `step`, or at the end; null if there is none.
   const Fact* fact(int rank, const std::string& subject, const std::string& key,
                    std::optional<std::int64_t> step = {}) const;
-  // The first error event of a rank, if any.
+  // What the rank failed of, if it did: its error event; otherwise the first exception that its
+  // program caught after its last complete step, if it then failed.
   const Event* error(int rank) const;
 
  private:

@@ -27,7 +27,7 @@ printed '^DDP202 rank-dependent-graph: error, likely; ranks 0 and 1'
 # static_graph, both directions.
 explain 0 "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your training graph has changed in this iteration, e.g., one parameter is used in first iteration, but then got unused in the second iteration. this is not compatible with static_graph set to True.
 $list 0: 7"
-printed '^DDP206 static-graph-violated: error, certain'; printed 'parameter index 7$'; not_printed DDP201
+printed '^DDP206 static-graph-violated: error, likely'; printed 'parameter index 7$'; not_printed DDP201
 explain 0 'RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is unused in first iteration, but then got used in the second iteration.'
 printed '^DDP206 '; printed 'before optimizer.step'
 

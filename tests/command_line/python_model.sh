@@ -18,6 +18,9 @@ explain - --program "$corpus/ddp201_unused_parameters_3.py" -- bug
 printed '^  index 6: confidence.weight, float32 \[4, 8\], of confidence; unused on ranks 0 and 1 in [0-9]+ of [0-9]+ steps?$'
 printed '^  index 7: confidence.bias, float32 \[4\]'
 printed '^  index 99: there is no such parameter: the wrapper has 8'
+printed 'The program that was run shows DDP201 unused-parameters, on ranks 0 and 1'
+explain - --program "$corpus/ddp202_rank_dependent_graph.py" -- bug
+printed '^DDP202 rank-dependent-graph'; not_printed '^DDP201'; not_printed 'DDP201 or'
 explain - --program "$corpus/ddp201_unused_parameters_3.py" --format json -- fixed
 "$python" - "$work/out" <<'PY' || fail "$last: not the parameters"
 import json, sys

@@ -237,7 +237,7 @@ TEST(Doctor, ExplainsAnErrorTextFromStandardInput) {
   const auto known =
       explain("Parameter at index 5 with name c.bias has been marked as ready twice.");
   EXPECT_EQ(known.code, exit_code::kHealthy);
-  EXPECT_THAT(known.out, HasSubstr("\nDDP205 marked-ready-twice: error, certain; from line 1\n"));
+  EXPECT_THAT(known.out, HasSubstr("\nDDP205 marked-ready-twice: error, likely; from line 1\n"));
   EXPECT_THAT(known.out, HasSubstr("\n    parameter index 5; c.bias\n"));
   EXPECT_THAT(known.out, HasSubstr("\n    ddp-doctor explain DDP205\n"));
   const auto json =

@@ -141,7 +141,7 @@ TEST(Explanation, StaticGraphInBothDirections) {
   const auto fewer = only(kStaticFewer + indices(0, "4 5"));
   EXPECT_EQ(fewer.text, "static-graph-fewer");
   EXPECT_THAT(fewer.rules, ElementsAre("DDP206"));
-  EXPECT_EQ(fewer.certainty, Certainty::kCertain);
+  EXPECT_EQ(fewer.certainty, Certainty::kLikely);  // it has several possible causes
   EXPECT_THAT(fewer.fields[0].indices, ElementsAre(4, 5));
   EXPECT_EQ(only(kStaticFewer).torch, "1.9 and later");
   EXPECT_THAT(only(kStaticFewer + indices(0, "4") + kStaticFewer + indices(1, "5")).rules,
@@ -178,12 +178,34 @@ TEST(Explanation, MarkedReadyTwiceInThreeEras) {
   EXPECT_THAT(first_seen(named), HasSubstr("checkpoint.py"));
 }
 
+TEST(Explanation, UnusedParametersInLightningsWords) {
+  const auto e = only(
+      "RuntimeError: It looks like your LightningModule has parameters that were not used in "
+      "producing the loss returned by training_step. If this is intentional, you must enable the "
+      "detection of unused parameters in DDP, either by setting the string value "
+      "`strategy='ddp_find_unused_parameters_true'` or by setting the flag in the strategy with "
+      "`strategy=DDPStrategy(find_unused_parameters=True)`.");
+  EXPECT_EQ(e.text, "unfinished-reduction");
+  EXPECT_EQ(e.rules.front(), "DDP201");
+  EXPECT_EQ(e.certainty, Certainty::kLikely);
+  EXPECT_THAT(first_seen(e), HasSubstr("Lightning"));
+}
+
+TEST(Explanation, IsCertainOnlyOfASingleCause) {
+  for (const char* text : {"Expected to mark a variable ready only once.",
+                           "Your training graph has changed in this iteration"}) {
+    const auto e = only(text);
+    EXPECT_GT(e.causes.size(), 1u);
+    EXPECT_EQ(e.certainty, Certainty::kLikely) << text;
+  }
+}
+
 TEST(Explanation, ModelsThatDiffer) {
   const auto count = only(
       "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 3 params, while rank "
       "0 has inconsistent 4 params.");
   EXPECT_THAT(count.rules, ElementsAre("DDP306"));
-  EXPECT_EQ(count.certainty, Certainty::kCertain);
+  EXPECT_EQ(count.certainty, Certainty::kLikely);
   ASSERT_EQ(count.fields.size(), 2u);
   EXPECT_EQ(*count.fields[0].figure("trainable parameters"), "4");
   EXPECT_EQ(*count.fields[1].figure("trainable parameters"), "3");

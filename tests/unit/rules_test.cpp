@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/rule.h"
 #include "lib/report/report.h"
@@ -349,6 +351,61 @@ TEST(RankCrashed, BlamesTheFirstToFallNotThosePeersLost) {
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
   EXPECT_EQ(findings[0].first_step, 2);
   EXPECT_THAT(findings[0].message, HasSubstr("CUDA out of memory"));
+}
+
+constexpr char kPeerLost[] =
+    "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1234";
+
+TEST(RankCrashed, CountsAnExceptionThatTheProgramCaughtBeforeItFailed) {
+  auto run = healthy();
+  run.raise(0, 3, kPeerLost, 5);
+  run.raise(1, 3, "Traceback (most recent call last):\n  ...\nValueError: bad sample", 9);
+  for (const int rank : {0, 1}) run.record(rank).events.front().kind = "caught";
+  EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(testing::Contains("DDP504")));
+  run.info().exits = {{0, RankExit::Kind::kSignaled, SIGTERM, 0, 3, "", ""},
+                      {1, RankExit::Kind::kExited, 1, 0, 3, "", "failed, see the log"}};
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_THAT(findings[0].message, HasSubstr("ValueError: bad sample"));
+}
+
+TEST(RankCrashed, StaysQuietWhereTheProgramCaughtAnExceptionAndTrainedOn) {
+  auto run = healthy();
+  run.record(1).events = {{2, 5, "caught", "forward", "RuntimeError: CUDA out of memory"}};
+  for (const int code : {0, 1}) {  // it may fail later, of something else
+    run.info().exits = {{0, RankExit::Kind::kExited, 0, 0, 0, "", ""},
+                        {1, RankExit::Kind::kExited, code, 0, 0, "", "ValueError: unrelated"}};
+    for (const auto& finding : diagnose(run.build()).findings)
+      EXPECT_THAT(finding.message, testing::Not(HasSubstr("out of memory")));
+  }
+}
+
+TEST(RankCrashed, NamesTheRootOfAChain) {
+  const std::string cause =
+      "\nThe above exception was the direct cause of the following exception:\n\n";
+  const std::string context =
+      "\nDuring handling of the above exception, another exception occurred:\n\n";
+  const std::string trace = "Traceback (most recent call last):\n  File ...\n";
+  auto run = healthy();
+  // Its own failure, although it then lost its peer in a `finally`.
+  run.raise(0, 2, trace + "KeyError: 'label'\n" + context + trace + kPeerLost, 9);
+  // It only lost its peer, whatever it made of that.
+  run.raise(1, 2, trace + kPeerLost + "\n" + cause + trace + "app.TrainingError: node down\n", 5);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+  EXPECT_THAT(findings[0].message, HasSubstr("KeyError: 'label'; it became RuntimeError: "));
+}
+
+TEST(RankCrashed, KnowsALostPeerByTheLastWordsOfARank) {
+  auto run = healthy();
+  for (const int rank : {0, 1}) run.record(rank).events.clear();
+  run.info().exits = {{0, RankExit::Kind::kExited, 1, 5, 3, "", kPeerLost},
+                      {1, RankExit::Kind::kExited, 1, 9, 3, "", "KeyError: 'label'"}};
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
 }
 
 TEST(RankCrashed, NamesTheSignal) {

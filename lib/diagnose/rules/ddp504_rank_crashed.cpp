@@ -29,9 +29,12 @@ std::vector<int> failed_together(const std::vector<RankFailure>& failures) {
 
 std::optional<Where> raised_at(const Timeline& timeline, int rank) {
   const auto* record = timeline.record(rank);
-  if (record == nullptr) return {};
+  const Event* error = timeline.error(rank);
+  if (record == nullptr || error == nullptr) return {};
+  const std::string what =
+      error->kind == "error" ? "raised" : fmt::format("caught {}", error->step);
   for (const auto& site : record->sites) {
-    if (site.what == "raised") return Where{site.file, site.line};
+    if (site.what == what) return Where{site.file, site.line};
   }
   return {};
 }

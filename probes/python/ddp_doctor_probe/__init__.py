@@ -15,6 +15,7 @@ record are written in C++ behind `native`.
       usage        how each parameter was used in a step
       history      events in order; each optimizer reads those since its own last step
       tensors      parameters and buffers: names, identity, gradient hooks
+    endings    exceptions that end the program, or that it catches
     passive    protects the program from errors of the probe
     places     the user's file and line
     graph      which parameters an output depends on

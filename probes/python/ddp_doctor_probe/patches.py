@@ -81,6 +81,7 @@ def _process_group(torch):
         def destroy_process_group(*args, **kwargs):
             here = session.current
             if here is not None:
+                here.call_in_handler(sys.exc_info()[1])
                 here.group_ends()
             return original(*args, **kwargs)
 
@@ -123,6 +124,7 @@ def _collective(torch, name, original):
         if here is None or here.collectives.in_progress or places.caller_is_torch(1):
             return original(*args, **kwargs)
         here.collectives.in_progress = True
+        here.call_in_handler(sys.exc_info()[1])
         try:
             try:
                 describe(here, args, kwargs)
@@ -132,6 +134,9 @@ def _collective(torch, name, original):
             if result is not None:
                 here.collectives.issued(result)
             return result
+        except Exception as error:
+            here.call_raised(error)
+            raise
         finally:
             here.collectives.in_progress = False
             here.collectives.ends()
@@ -148,6 +153,9 @@ def _waiting(torch):
                 return original(self, *args, **kwargs)
             try:
                 return original(self, *args, **kwargs)
+            except Exception as error:
+                here.call_raised(error)
+                raise
             finally:
                 here.collectives.wait_ends(number)
 
@@ -182,10 +190,16 @@ def _forward(torch):
     def wraps_forward(original):
         def forward(self, *args, **kwargs):
             here = session.current
-            if here is None or is_compiling() or not here.forwards.wrapper_called(self):
+            if here is None or is_compiling():
                 return original(self, *args, **kwargs)
-            output = original(self, *args, **kwargs)
-            here.forwards.forward_ends(output)
+            unwatched = here.forwards.wrapper_called(self)
+            try:
+                output = original(self, *args, **kwargs)
+            except Exception as error:
+                here.call_raised(error)
+                raise
+            if unwatched:
+                here.forwards.forward_ends(output)
             return output
 
         return forward
@@ -215,7 +229,9 @@ def _backward(torch):
                 kwargs.get("retain_graph", retain_graph) or kwargs.get("create_graph", create_graph)))
             try:
                 result = original(tensors, *args, **kwargs)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, Exception):
+                    here.call_raised(error)
                 here.backwards.ends(True)
                 raise
             here.backwards.ends(False)
@@ -343,6 +359,10 @@ def _loader(torch):
                 if here is not None:
                     here.data_moves("data.end")
                 raise
+            except Exception as error:
+                if session.current is not None:
+                    session.current.call_raised(error)
+                raise
 
         return __next__
 
@@ -369,10 +389,10 @@ def _spawned(torch):
         def run(*args, **kwargs):
             try:
                 return function(*args, **kwargs)
-            except Exception:
+            except Exception as error:
                 here = session.current
                 if here is not None:
-                    here.program_raised(*sys.exc_info())
+                    here.program_raised(error)
                 raise
 
         return run

@@ -12,7 +12,7 @@ import traceback
 import weakref
 from multiprocessing import util as multiprocessing_util
 
-from . import native, note, places
+from . import endings, native, note, places
 from .backwards import Backwards
 from .collectives import Collectives
 from .forwards import Forwards
@@ -23,6 +23,7 @@ from .tensors import Tensors
 
 KEPT_VALUES = 96 << 20  # bytes of tensor values that a record may keep
 MAX_WARNINGS = 100
+MAX_CAUGHT = 200  # exceptions that are recorded although the program may catch them
 
 current = None  # the session of this process
 
@@ -43,6 +44,7 @@ class Session:
         self.wanted = 0  # the step for which the watcher requested values
         self.phase = native.BATCH
         self.warned, self.sites, self.facts = set(), set(), {}
+        self.caught = {}  # id of an exception -> the step in which it was noted, what it then said
         self.samplers, self.samplers_seen = weakref.WeakKeyDictionary(), 0  # -> number
         self.record = native.Record(folder, {
             "rank": rank, "world_size": world_size, "probe": "python",
@@ -138,19 +140,52 @@ class Session:
         self.forwards.write_runtime_fields()
 
     @passive
-    def program_raised(self, kind, error, trace):
+    def program_raised(self, error):
+        """Nobody catches it."""
         if not self.raised:
             self.raised = True
-            self.event("error", "".join(traceback.format_exception(kind, error, trace))[-16000:])
-            at = places.raised_at(trace)
-            if at:
-                self.record.write("site", {"what": "raised", "step": self.number, "file": at[0], "line": at[1], "via": []})
+            chain = endings.chain_of(error, self.caught)
+            self.event("error", self.before_rewording(chain[0]) + endings.text_of(chain))
+            self.raised_at("raised", chain)
+
+    @passive
+    def call_raised(self, error):
+        """Torch raised it into the program, or a thread or the process ends by it. The program may catch it and train on: it counts only
+        for a rank that completes no further step and fails."""
+        if len(self.caught) >= MAX_CAUGHT:
+            return
+        chain = endings.chain_of(error, self.caught)
+        again = any(self.caught.get(id(inner), (0,))[0] == self.number for inner in chain)
+        self.caught.setdefault(id(error), (self.number, str(error)))
+        if not again:
+            self.event("caught", endings.text_of(chain))
+            self.raised_at(f"caught {self.number}", chain)
+
+    def call_in_handler(self, error):
+        """The program ends, or calls torch, in an except or finally block."""
+        if isinstance(error, Exception):
+            self.call_raised(error)
+
+    def before_rewording(self, error):
+        """What torch said, where a framework has put its own words into the same exception."""
+        said = self.caught.get(id(error), (0, ""))[1]
+        return f"{type(error).__name__}: {said}\n{endings.CAUSE}" if said and said != str(error) else ""
+
+    def raised_at(self, what, chain):
+        """The root's line in the user's code, otherwise that of the first that has one; of a call that is still under way, the call's."""
+        places_seen = [places.raised_at(error.__traceback__) for error in chain]
+        at = next(filter(None, places_seen), None) or places.place()[:2]
+        if at[0] and what not in self.sites:
+            self.sites.add(what)
+            self.record.write("site", {"what": what, "step": self.number, "file": at[0], "line": at[1], "via": []})
 
     def finish(self):
         """The interpreter, or the worker function of a spawned process, is about to exit."""
         global current
         if self.closed:
             return
+        if endings.uncaught() is not None and not self.raised:
+            self.call_raised(endings.uncaught())
         self.group_ends()
         try:
             self.forwards.rest()
@@ -183,10 +218,4 @@ def begin(torch):
         return
     current = session
     multiprocessing_util.Finalize(None, session.finish, exitpriority=0)
-    before = sys.excepthook
-
-    def excepthook(kind, error, trace):
-        session.program_raised(kind, error, trace)
-        before(kind, error, trace)
-
-    sys.excepthook = excepthook
+    endings.watch(session)
