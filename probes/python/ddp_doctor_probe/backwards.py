@@ -116,6 +116,8 @@ class Backwards:
             if made.seen and not made.armed and not made.forwarded:
                 session.forwards.forward_unseen(made)
             made.forwarded = made.forwarded and self.retained
+        if not touched and not self.unwrapped_arrived:
+            self._note_empty()
         if touched and not synchronized:
             session.history.counts.unsynchronized += 1
         session.history.counts.reduced += len(synchronized)
@@ -141,6 +143,15 @@ class Backwards:
             made.armed, made.spent = False, True
             session.record.call_ends(made.backward)
         session.enter(native.BATCH)
+
+    def _note_empty(self):
+        """A backward that reached no parameter, although a forward had armed a reducer: other ranks may wait for this one's gradients."""
+        record = self.session.record
+        for made in self.session.forwards.wrappers:
+            if made.seen and made.armed and made.forwarded:
+                record.call_ends(record.call_begins(
+                    self.session.number, False, "ddp.backward", "no_gradient", group=made.group, target=f"wrapper {made.number}",
+                    place=self.place))
 
     @passive
     def by_hand(self, inputs):

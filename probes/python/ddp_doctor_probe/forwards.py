@@ -133,7 +133,7 @@ class Forwards:
             self.session.tensors.unwrap(self.failed)
 
     @passive
-    def wrapper_made(self, wrapper):
+    def wrapper_made(self, wrapper, broadcasts=True):
         session = self.session
         number = self.constructing
         made = Wrapper(number, wrapper)
@@ -153,6 +153,8 @@ class Forwards:
         made.group = group_key(self.torch, wrapper.process_group)
         session.record.call_ends(self.construction)
         session.fact(subject, "ranks", ranks)
+        if not broadcasts:
+            session.fact(subject, "init_sync", False)
         values = {name: getattr(wrapper, name, None) for name in ARGUMENTS}
         session.fact(subject, "arguments", {name: value for name, value in values.items() if isinstance(value, (bool, int))})
         if ignored:
@@ -164,6 +166,21 @@ class Forwards:
             session.fact(subject, "batchnorm", {"modules": len(norms), "synchronized": synchronized})
         self._write_fields(made, "construction")
         session.enter(native.BATCH)
+
+    @passive
+    def hook_registered(self, wrapper, hook):
+        made = self.wrapper_of.get(wrapper)
+        if made is not None:
+            self.session.fact(f"wrapper {made.number}", "comm_hook", getattr(hook, "__qualname__", type(hook).__name__))
+            self.session.site(f"comm-hook {made.number}")
+
+    @passive
+    def state_loaded(self, module):
+        """load_state_dict of a wrapper, of its module or of a part of it: no longer what the wrapper's constructor broadcast."""
+        made = self.wrapper_of.get(module) or self.owner_of.get(module)
+        if made is not None:
+            self.session.fact(f"wrapper {made.number}", "loaded", True)
+            self.session.site("load_state_dict")
 
     def write_runtime_fields(self):
         """PyTorch's logging data of each wrapper, once it is filled in; the last one is kept."""

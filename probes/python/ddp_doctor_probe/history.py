@@ -45,6 +45,7 @@ class History:
         self.tokens = Tail()  # [text, count]
         self.calls = Tail()
         self.last_step = Mark()  # of any optimizer
+        self.round = Mark()  # the step before the last backward: an optimizer that has not stepped yet reads from there
         self.losses = []  # of the backward passes since the step before the last backward
         self.losses_of_next_step = False
 
@@ -60,6 +61,7 @@ class History:
         self.counts.backwards += 1
         if not self.losses_of_next_step:
             self.losses, self.losses_of_next_step = [], True
+            self.round = self.last_step
 
     def call(self, call):
         """Adds a collective; repeated identical calls are counted together."""
@@ -85,5 +87,8 @@ class History:
         """Forgets what no optimizer will read again, and what is too old: an optimizer that never steps again must not keep everything."""
         self.losses_of_next_step = False
         self.last_step = self.now()
-        self.tokens.forget(max(self.tokens.end() - MAX_TOKENS, min(o.begin.tokens for o in optimizers)))
-        self.calls.forget(max(self.calls.end() - MAX_CALLS, min(o.begin.calls for o in optimizers)))
+        self.tokens.forget(max(self.tokens.end() - MAX_TOKENS, min(mark.tokens for mark in self._read_from(optimizers))))
+        self.calls.forget(max(self.calls.end() - MAX_CALLS, min(mark.calls for mark in self._read_from(optimizers))))
+
+    def _read_from(self, optimizers):
+        return [self.round] + [optimizer.begin for optimizer in optimizers]

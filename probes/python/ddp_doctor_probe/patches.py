@@ -6,10 +6,13 @@
     torch.distributed.all_reduce and its siblings    hand-written collectives
     Work.wait                                        waiting for an asynchronous collective
     DistributedDataParallel.__init__                 what it wraps, with which arguments, where
-    DistributedDataParallel.forward                  forwards through wrappers
+    DistributedDataParallel.forward                  forwards through wrappers, what enters them
+    DistributedDataParallel.register_comm_hook       its name
+    nn.Module.load_state_dict, register_parameter    weights loaded and parameters created after a model was wrapped
     nn.Module global forward hooks                   forwards that bypass wrappers, which modules ran: in recorded steps (forwards.py)
     torch.compile                                    whether the program uses it
     torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
+    torch.optim.Optimizer.__init__                   where it is constructed
     torch.optim.Optimizer step hooks, load_state_dict   optimizer steps, loaded states
     GradScaler.step                                  scale, skipped steps
     DistributedSampler.__iter__                      passes over the data, epoch
@@ -38,7 +41,7 @@ COLLECTIVES = (
 
 def install(torch):
     for patch in (
-        _process_group, _collectives, _waiting, _wrapper, _forward, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
+        _process_group, _collectives, _waiting, _wrapper, _hook, _forward, _module, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
     ):
         try:
             patch(torch)
@@ -176,11 +179,48 @@ def _wrapper(torch):
             except Exception:
                 here.forwards.wrapper_failed()
                 raise
-            here.forwards.wrapper_made(self)
+            here.forwards.wrapper_made(self, kwargs.get("init_sync", True))
 
         return __init__
 
     _replace(torch.nn.parallel.DistributedDataParallel, "__init__", make)
+
+
+def _hook(torch):
+    def registers(original):
+        def register_comm_hook(self, state, hook):
+            original(self, state, hook)
+            here = session.current
+            if here is not None:
+                here.forwards.hook_registered(self, hook)
+
+        return register_comm_hook
+
+    _replace(torch.nn.parallel.DistributedDataParallel, "register_comm_hook", registers)
+
+
+def _module(torch):
+    def loads(original):
+        def load_state_dict(self, *args, **kwargs):
+            result = original(self, *args, **kwargs)
+            here = session.current
+            if here is not None:
+                here.forwards.state_loaded(self)
+            return result
+
+        return load_state_dict
+
+    def creates(original):
+        def register_parameter(self, name, param):
+            original(self, name, param)
+            here = session.current
+            if here is not None and here.forwards.wrappers and param is not None:
+                here.tensors.created_now(param)
+
+        return register_parameter
+
+    _replace(torch.nn.Module, "load_state_dict", loads)
+    _replace(torch.nn.Module, "register_parameter", creates)
 
 
 def _forward(torch):
@@ -192,6 +232,8 @@ def _forward(torch):
             here = session.current
             if here is None or is_compiling():
                 return original(self, *args, **kwargs)
+            if here.recording and torch.is_grad_enabled():
+                here.inputs.seen((args, kwargs))
             unwatched = here.forwards.wrapper_called(self)
             try:
                 output = original(self, *args, **kwargs)
@@ -283,6 +325,16 @@ def _optimizer(torch):
 
         return load_state_dict
 
+    def constructs(original):
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            here = session.current
+            if here is not None:
+                here.steps.optimizer_made(self)
+
+        return __init__
+
+    _replace(torch.optim.Optimizer, "__init__", constructs)
     _replace(torch.optim.Optimizer, "load_state_dict", loads)
     if hasattr(module, "register_optimizer_step_pre_hook"):
         module.register_optimizer_step_pre_hook(begins)

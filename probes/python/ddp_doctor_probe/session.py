@@ -17,6 +17,7 @@ from .backwards import Backwards
 from .collectives import Collectives
 from .forwards import Forwards
 from .history import History
+from .inputs import Inputs
 from .passive import passive
 from .steps import Steps
 from .tensors import Tensors
@@ -62,6 +63,7 @@ class Session:
         self.forwards = Forwards(self)
         self.backwards = Backwards(self)
         self.collectives = Collectives(self)
+        self.inputs = Inputs(self)
         self.steps = Steps(self)
         self.forwards.watch()
         self.enter(native.BATCH)
@@ -106,11 +108,11 @@ class Session:
             self.facts[(subject, key)] = value
             self.record.write("fact", {"step": self.number, "subject": subject, "key": key, "value": value})
 
-    def site(self, what, skip=None):
-        """Notes the place in the program where `what` first happened."""
+    def site(self, what, skip=None, at=None):
+        """Notes the place in the program where `what` first happened: here, or `at`."""
         if what not in self.sites:
             self.sites.add(what)
-            file, line, via = places.place(skip)
+            file, line, via = at or places.place(skip)
             self.record.write("site", {"what": what, "step": self.number, "file": file, "line": line, "via": via})
 
     @passive
@@ -122,6 +124,7 @@ class Session:
         count = self.facts.get((subject, "passes"), 0) + 1
         self.site(subject)
         self.fact(subject, "shuffle", bool(getattr(sampler, "shuffle", False)))
+        self.fact(subject, "seed", getattr(sampler, "seed", None))
         self.fact(subject, "replicas", [getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)])
         self.fact(subject, "passes", count)
         self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.history.counts.backwards])

@@ -10,7 +10,7 @@ import time
 import weakref
 import zlib
 
-from . import native, usage
+from . import native, places, usage
 from .forwards import GRAPH_STEPS
 from .passive import passive
 
@@ -34,6 +34,7 @@ class Steps:
         self.session, self.torch = session, session.torch
         self.optimizers = []
         self.optimizer_of = weakref.WeakKeyDictionary()
+        self.made_at = weakref.WeakKeyDictionary()  # optimizer -> where it was constructed
         self.depth = 0
         self.scale = None
         self.state_written = False
@@ -42,6 +43,10 @@ class Steps:
         self.last_row = None
         self.began = time.perf_counter_ns()
         self.started_ns = time.time_ns()
+
+    @passive
+    def optimizer_made(self, optimizer):
+        self.made_at[optimizer] = places.place()
 
     # ---- a step begins
 
@@ -81,6 +86,8 @@ class Steps:
             known.state_is_new = False
             if type(optimizer).__name__ != "ZeroRedundancyOptimizer":  # each rank has its own part of the state
                 session.fact(f"optimizer {known.number}", "state", _state_of(optimizer))
+        if optimizer in self.made_at:
+            session.site(f"optimizer {known.number}", at=self.made_at[optimizer])
         session.site(f"step {known.number}")
         if not self.state_written:
             self._write_state()
@@ -165,6 +172,7 @@ class Steps:
         )
         if row["examined"]:
             self._examine(known, covered)
+            session.inputs.write()
         row["probe_ns"] = probe_ns + time.perf_counter_ns() - now
         session.record.step(row)
         self.last_row = row
@@ -229,6 +237,7 @@ class Steps:
         known.begin = session.history.now()
         session.history.step_ended(self.optimizers)
         session.forwards.step_ended()
+        session.inputs.step_ended()
         session.backwards.step_ended()
         session.collectives.step_ended()
         self.scale = None

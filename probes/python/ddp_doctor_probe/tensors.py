@@ -7,8 +7,10 @@ wrapper covers, named by the module that holds them). Only weak references are k
 import gc
 import weakref
 
-from . import native, note
+from . import native, note, places
+from .passive import passive
 
+MAX_CREATED = 10000  # parameters whose origin is remembered
 SMALL = 16384  # elements that are read in a few microseconds
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
@@ -36,8 +38,7 @@ class Entry:
 
 class Tensors:
     def __init__(self, torch, session):
-        self.torch = torch
-        self.session = session
+        self.session, self.torch = session, torch
         self.entries = []
         self.by_object = {}  # id(parameter) -> Entry, checked against the weak reference
         self.by_place = {}  # (model, name within it) -> Entry
@@ -46,6 +47,7 @@ class Tensors:
         self.models = []  # (weak reference to the module, label)
         self.wrapped = {}  # wrapper -> label of its module
         self.undescribed = []
+        self.created = {}  # id(parameter) -> (weak reference to it, where), of those created after a model was wrapped
         self.skipped = set()  # objects that cannot be examined
         self.on_device = torch.version.cuda is not None  # GPU tensors are examined on the GPU
 
@@ -69,7 +71,18 @@ class Tensors:
             for attribute, buffer in owner._buffers.items():
                 if buffer is not None and fresh:
                     added += self._add(label, dot + attribute, "buffer", buffer, owner, attribute, prefix, wrapper, None)
+        if wrapper is None and not fresh:
+            self._adopt(added, label)
         return added
+
+    def _adopt(self, added, label):
+        """Parameters that came into a model after it was wrapped, found through an optimizer."""
+        failed = self.session.forwards.failed
+        wrapper = max((number for number, known in self.wrapped.items() if known == label and number not in failed), default=None)
+        for entry in added:
+            if wrapper is not None and entry.kind == "parameter":
+                entry.wrapper = wrapper
+                self._note_creation(entry)
 
     def add_parameters(self, parameters, anonymous):
         """Adds parameters that are not known yet, through the outermost modules that hold them; `anonymous`: also those in no module."""
@@ -167,6 +180,17 @@ class Tensors:
         self._bind(entry, tensor)
         return [entry]
 
+    @passive
+    def created_now(self, parameter):
+        if len(self.created) < MAX_CREATED:
+            self.created[id(parameter)] = weakref.ref(parameter), places.place()
+
+    def _note_creation(self, entry):
+        parameter = entry.ref()
+        ref, place = self.created.get(id(parameter), (None, None))
+        if ref is not None and ref() is parameter:
+            self.session.site(f"created {entry.name}", at=place)
+
     def unwrap(self, wrappers):
         """These wrappers were never constructed; their parameters without a gradient so far count as not trained."""
         for entry in self.entries:
@@ -255,7 +279,8 @@ class Tensors:
     def _add_or_replace(self, label, name, parameter, owner, attribute, prefix, wrapper):
         entry = self.by_place.get((label, name))
         if entry is None:
-            self._add(label, name, "parameter", parameter, owner, attribute, prefix, wrapper, None)
+            for added in self._add(label, name, "parameter", parameter, owner, attribute, prefix, wrapper, None):
+                self._note_creation(added)
             return
         if id(parameter) in self.skipped or self._why_not(parameter, str(parameter.dtype)[len("torch."):]):
             return
