@@ -12,6 +12,8 @@ struct Relation {
   std::string_view effect;
   // The kind of the effect (evidence "kind") that this cause explains; empty: any.
   std::string_view kind = "";
+  // The kind of the cause that explains it; empty: any.
+  std::string_view cause_kind = "";
 };
 
 // In order of preference: causes that act earlier in a step come first.
@@ -26,6 +28,9 @@ constexpr Relation kRelations[] = {
     {"DDP306", "DDP501"},
     {"DDP306", "DDP502"},
     {"DDP306", "DDP504"},
+    // A wrapper would also have broadcast rank 0's weights and buffers.
+    {"DDP102", "DDP302", "", "never-synchronized"},
+    {"DDP102", "DDP303", "", "never-synchronized"},
     // Replicas that start different stay different, and their gradients differ without any
     // synchronization bug.
     {"DDP302", "DDP301"},
@@ -36,7 +41,12 @@ constexpr Relation kRelations[] = {
     {"DDP105", "DDP201"},
     {"DDP105", "DDP202"},
     {"DDP105", "DDP301"},
+    {"DDP105", "DDP302", "after-wrapping"},
     {"DDP105", "DDP504", "unfinished-reduction"},
+    // One rank's result of the reduction is wrong.
+    {"DDP115", "DDP102"},
+    {"DDP115", "DDP104"},
+    {"DDP115", "DDP301"},
     // No reduction, or not of all parameters, or not on all ranks: gradients are local, so weights
     // diverge.
     {"DDP101", "DDP102"},
@@ -68,10 +78,15 @@ constexpr Relation kRelations[] = {
     {"DDP403", "DDP304"},
     {"DDP304", "DDP301"},
     {"DDP305", "DDP301"},
+    // The optimizer's own copies of the weights are trained nowhere.
+    {"DDP307", "DDP302", "untrained"},
     {"DDP307", "DDP201"},
     {"DDP307", "DDP208"},
     // The reducer marks a parameter as ready twice.
+    {"DDP205", "DDP102"},
+    {"DDP205", "DDP104"},
     {"DDP205", "DDP204"},
+    {"DDP205", "DDP301"},
     {"DDP205", "DDP504", "marked-twice"},
     // The reducer never finishes: every gradient of the step stays local, the next forward raises.
     {"DDP202", "DDP102"},
@@ -119,7 +134,8 @@ bool explains(const Finding& cause, const Finding& effect) {
   if (cause.first_step && effect.first_step && *cause.first_step > *effect.first_step) return false;
   return std::any_of(std::begin(kRelations), std::end(kRelations), [&](const Relation& relation) {
     return relation.cause == cause.rule && relation.effect == effect.rule &&
-           (relation.kind.empty() || effect.evidence.value("kind", "") == relation.kind);
+           (relation.kind.empty() || effect.evidence.value("kind", "") == relation.kind) &&
+           (relation.cause_kind.empty() || cause.evidence.value("kind", "") == relation.cause_kind);
   });
 }
 

@@ -32,6 +32,7 @@ struct Divergence {
   std::map<int, const LoggedCall*>
       at;  // what each rank issued there; without ranks that issued nothing
   std::vector<int> culprits;
+  bool decided = false;                 // kUneven: they stopped although their data had not ended
   std::vector<std::string> parameters;  // synchronized by some ranks only
   std::optional<Where> where;           // in the culprits' code
 };

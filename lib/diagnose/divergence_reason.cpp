@@ -36,9 +36,13 @@ class Judge {
       if (failure && is_own_failure(*failure)) return false;
     }
     // This one explains every later divergence.
-    if (std::string cause = skipped_backward(); !cause.empty()) return mismatch(std::move(cause));
+    if (const auto skipped = skipped_backward()) {
+      const auto& [rank, step] = *skipped;
+      return mismatch(
+          fmt::format("rank {} skipped the backward of a forward in step {}", rank, step), {rank});
+    }
     auto done = ahead();
-    if (!done.empty()) return uneven(std::move(done));
+    if (!done.empty()) return uneven(std::move(done), true);
     return missing_.empty() ? decide_between_calls() : decide_on_missing();
   }
 
@@ -129,16 +133,37 @@ class Judge {
     return others_continue ? ranks : std::vector<int>{};
   }
 
-  bool uneven(std::vector<int> culprits) {
+  bool uneven(std::vector<int> culprits, bool exhausted = false) {
     const LoggedCall* end = data_end(culprits.front());
     const auto at = found_.at.find(culprits.front());
-    if (end != nullptr) {
+    found_.decided = !exhausted && decided_to_stop(culprits.front());
+    if (end != nullptr && !found_.decided) {
       found_.where = place_of(*end);
     } else if (at != found_.at.end()) {
       found_.where = place_of(*at->second);
     }
     return set_reason(Reason::kUneven, std::move(culprits),
-                      end != nullptr ? "its data loader was exhausted" : "");
+                      found_.decided ? "it decided alone to stop, before its data ended"
+                      : exhausted    ? "its data loader was exhausted"
+                                     : "");
+  }
+
+  std::ptrdiff_t passes(int rank, const char* what) const {
+    const auto& log = *logs_.at(rank);
+    return std::count_if(log.begin(), log.end(), [&](const auto& call) { return call.op == what; });
+  }
+
+  // `rank` left a pass over its data before the end; or it began no further pass, and the others,
+  // who had finished as many, did.
+  bool decided_to_stop(int rank) const {
+    const auto ended = passes(rank, "data.end");
+    const auto begun = passes(rank, "data.begin");
+    if (begun > ended) return true;
+    const auto members = members_of(timeline_, found_.group);
+    return std::all_of(members.begin(), members.end(), [&](int other) {
+      return logs_.at(other)->front().number == 1 && passes(other, "data.end") == ended &&
+             (other == rank || passes(other, "data.begin") > begun);
+    });
   }
 
   bool local(std::vector<int> culprits) {
@@ -147,10 +172,11 @@ class Judge {
     return set_reason(Reason::kLocal, std::move(culprits));
   }
 
-  bool mismatch(std::string cause = "") {
+  // Without `culprits`, nobody can be blamed more than the others.
+  bool mismatch(std::string cause = "", std::vector<int> culprits = {}) {
     const LoggedCall& call = *found_.at.begin()->second;
     found_.where = place_of(call);
-    std::vector<int> culprits = members_of(timeline_, found_.group);
+    if (culprits.empty()) culprits = members_of(timeline_, found_.group);
     return set_reason(Reason::kMismatch, std::move(culprits), std::move(cause));
   }
 
@@ -300,16 +326,15 @@ class Judge {
     return {left_out.size(), left_out.empty() ? 0 : left_out.back()->step};
   }
 
-  // The rank that skipped the backward of a forward more often than the others, as text.
-  std::string skipped_backward() const {
+  // The rank that skipped the backward of a forward more often than the others, and the step.
+  std::optional<std::pair<int, std::int64_t>> skipped_backward() const {
     std::map<std::size_t, std::pair<int, std::int64_t>> by_count;
     for (int rank : members_of(timeline_, found_.group)) {
       const auto [count, step] = skipped_backwards(rank);
       by_count.emplace(count, std::pair(rank, step));
     }
-    if (by_count.size() < 2) return "";
-    const auto& [rank, step] = by_count.rbegin()->second;
-    return fmt::format("rank {} skipped the backward of a forward in step {}", rank, step);
+    if (by_count.size() < 2) return {};
+    return by_count.rbegin()->second;
   }
 
   const Timeline& timeline_;

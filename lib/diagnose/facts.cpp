@@ -173,6 +173,14 @@ std::optional<Where> where(const Timeline& timeline, const std::string& what) {
   return Where{site->file, site->line, site->via};
 }
 
+std::optional<std::string> comm_hook_of(const Timeline& timeline) {
+  if (!timeline.wrapper) return {};
+  const Fact* hook = timeline.fact(timeline.first_rank(),
+                                   fmt::format("wrapper {}", *timeline.wrapper), "comm_hook");
+  if (hook == nullptr) return {};
+  return nlohmann::json::parse(hook->value).get<std::string>();
+}
+
 std::string model_of(const Timeline& timeline) {
   const Fact* name = timeline.wrapper
                          ? timeline.fact(timeline.first_rank(),

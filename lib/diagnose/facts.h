@@ -57,6 +57,9 @@ std::optional<int> parameter_at(const Timeline& timeline, int ddp_index);
 // The user's line where `what` (record.h, Site) first happened.
 std::optional<Where> where(const Timeline& timeline, const std::string& what);
 
+// The wrapper's communication hook, by its name in the program; nothing if it has none.
+std::optional<std::string> comm_hook_of(const Timeline& timeline);
+
 // The class of the wrapped module, or "model" if it is unknown.
 std::string model_of(const Timeline& timeline);
 

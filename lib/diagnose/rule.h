@@ -60,6 +60,7 @@ extern const Rule kAutogradGradBypass;       // DDP110
 extern const Rule kRankDependentManualSync;  // DDP111
 extern const Rule kWrongProcessGroup;        // DDP112
 extern const Rule kRedundantSync;            // DDP113
+extern const Rule kCorruptedReduction;       // DDP115
 extern const Rule kUnusedParameters;         // DDP201
 extern const Rule kRankDependentGraph;       // DDP202
 extern const Rule kStepDependentGraph;       // DDP203

@@ -133,6 +133,20 @@ std::optional<Change> change_of_wrapper(const Where& where, const std::vector<Fl
   return {};
 }
 
+// The model is wrapped before the optimizer is constructed.
+std::optional<Change> change_by_wrapping(const Where& where) {
+  const auto lines = lines_of(where.file);
+  if (where.line > static_cast<int>(lines.size()) || where.line < 1) return {};
+  const std::string& text = lines[static_cast<std::size_t>(where.line - 1)];
+  static const std::regex given(R"(([A-Za-z_][\w.]*)\.parameters\()");
+  std::smatch match;
+  const std::string model = std::regex_search(text, match, given) ? match[1].str() : "model";
+  return Change{where.file, where.line, text, "",
+                fmt::format("before this line: {0} = "
+                            "torch.nn.parallel.DistributedDataParallel({0})",
+                            model)};
+}
+
 // ddp.module(x) becomes ddp(x).
 std::optional<Change> change_of_forward(const Where& where) {
   const auto lines = lines_of(where.file);
@@ -204,6 +218,8 @@ std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
     return run.step_place ? change_before_step(*run.step_place) : std::nullopt;
   if (finding.rule == "DDP101")
     return finding.where ? change_of_forward(*finding.where) : std::nullopt;
+  if (finding.where && finding.evidence.value("kind", "") == "never-synchronized")
+    return change_by_wrapping(*finding.where);
   if (strategy == "broadcast-init" && run.step_place)
     return Change{run.step_place->file, run.step_place->line, "", "",
                   "once before the first step: for t in model.state_dict().values(): "

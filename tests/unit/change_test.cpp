@@ -17,13 +17,14 @@ using testing::HasSubstr;
 class ChangeTest : public testing::Test {
  protected:
   std::optional<Change> change(const std::string& source, int line, const std::string& strategy,
-                               const std::string& rule = "DDP201") {
+                               const std::string& rule = "DDP201", const std::string& kind = "") {
     const auto file = folder_.path() / "train.py";
     std::ofstream(file) << source;
     Finding finding;
     finding.rule = rule;
     finding.where = Where{file.string(), line};
     finding.prescription.strategy = strategy;
+    if (!kind.empty()) finding.evidence["kind"] = kind;
     RunReport run;
     run.step_place = finding.where;
     return change_for(finding, run);
@@ -41,6 +42,15 @@ class ChangeTest : public testing::Test {
 TEST_F(ChangeTest, AddsAFlagToTheWrapper) {
   EXPECT_EQ(after("a = 1\nmodel = DDP(Net(3, (4, 5)))  # here\n", 2, "ddp-find-unused"),
             "model = DDP(Net(3, (4, 5)), find_unused_parameters=True)  # here");
+}
+
+TEST_F(ChangeTest, WrapsTheModelBeforeItsOptimizer) {
+  const auto found = change("net = Net()\nopt = SGD(self.net.parameters(), 0.1)\n", 2, "ddp",
+                            "DDP102", "never-synchronized");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->line, 2);
+  EXPECT_THAT(found->text,
+              HasSubstr("self.net = torch.nn.parallel.DistributedDataParallel(self.net)"));
 }
 
 TEST_F(ChangeTest, GoesThroughACallOfSeveralLines) {

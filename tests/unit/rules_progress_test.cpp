@@ -164,6 +164,27 @@ TEST(UnevenInputs, NamesWhoLeftItsLoopWithoutALoader) {
   }
 }
 
+// Early stopping between two epochs, and in the middle of one.
+TEST(UnevenInputs, TellsADecisionFromDataThatEnded) {
+  for (const bool between : {true, false}) {
+    Hang hang;
+    for (int rank : {0, 1}) hang.call(rank, "data.begin", 8);
+    if (between) {
+      for (int rank : {0, 1}) hang.call(rank, "data.end", 8);
+      hang.call(0, "data.begin", 8);
+    }
+    hang.waits(0, "ddp.backward", 10);
+    hang.waits(1, "barrier", 20);
+    const auto findings = hang.findings();
+    ASSERT_THAT(codes_of(findings), ElementsAre("DDP503"));
+    EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+    EXPECT_EQ(findings[0].evidence["decided_to_stop"], true) << between;
+    EXPECT_THAT(findings[0].message, HasSubstr("decided alone to stop"));
+    EXPECT_THAT(findings[0].prescription.text, HasSubstr("decide together"));
+    EXPECT_EQ(findings[0].where->line, 20);
+  }
+}
+
 // ---- DDP505
 
 TEST(RankLocalCollective, NamesTheRankThatEvaluatesAlone) {
@@ -219,6 +240,30 @@ TEST(CollectiveMismatch, IsFoundWhereRanksReduceDifferentNumbersOfThings) {
   ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(0, 1));
   EXPECT_EQ(findings[0].evidence["parted_in"]["0"], "all_reduce at train.py:25");
+}
+
+TEST(CollectiveMismatch, BlamesTheRankThatSkippedABackwardAndNotOneWhoseBackwardReachedNothing) {
+  for (const bool skipped : {true, false}) {
+    Hang hang(2, 0);
+    for (int step : {1, 2}) {
+      for (int rank : {0, 1}) {
+        auto& forward = hang.call(rank, "ddp.forward", 9, step);
+        forward.position = 0;
+        if (rank == 0 || step == 1) hang.train(rank, step);
+        if (rank == 1 && step == 2 && !skipped) {
+          auto& backward = hang.call(rank, "ddp.backward", 10, step);
+          backward.reduce = "no_gradient";
+          backward.position = 0;
+        }
+      }
+    }
+    hang.call(1, "ddp.forward", 9, 3).position = 0;
+    hang.waits(1, "ddp.backward", 10).step = 3;
+    const auto findings = hang.findings();
+    ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
+    EXPECT_EQ(findings[0].ranks, skipped ? std::vector{1} : (std::vector{0, 1}));
+    EXPECT_EQ(findings[0].message.find("skipped") != std::string::npos, skipped);
+  }
 }
 
 TEST(CollectiveMismatch, IsFoundWhereSizesDiffer) {

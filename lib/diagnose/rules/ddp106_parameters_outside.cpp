@@ -22,6 +22,15 @@ bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   return false;
 }
 
+// Where the first of them was created, if that was after a wrapper was constructed.
+std::optional<Where> created_after_wrapping(const Timeline& timeline, const std::set<int>& ids) {
+  for (int id : ids) {
+    const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
+    if (auto place = where(timeline, "created " + name)) return place;
+  }
+  return {};
+}
+
 Verdict check_parameters_outside(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
@@ -43,12 +52,18 @@ Verdict check_parameters_outside(const Timeline& timeline) {
       if (!is_outside(timeline, *step, id)) continue;
       here = outside.insert(id).second || here || outside.contains(id);
       unfrozen = unfrozen || timeline.tensors[static_cast<std::size_t>(id)].wrapper;
-      if (!finding.first_step) finding.first_step = step->number;
     }
     apart += here ? 1 : 0;
   }
   if (outside.empty()) return std::vector<Finding>{};
-  finding.where = where(timeline, "wrap");
+  // In the step in which a parameter is added its use is not known yet, only its gradient.
+  const auto first = std::find_if(steps.begin(), steps.end(), [&](const TimelineStep* step) {
+    const auto ids = differing(timeline, *step, Stage::kGradient);
+    return std::any_of(ids.begin(), ids.end(), [&](int id) { return outside.contains(id); });
+  });
+  finding.first_step = (*first)->number;
+  const auto created = created_after_wrapping(timeline, outside);
+  finding.where = created ? created : where(timeline, "wrap");
   finding.ranks = all_ranks(timeline);
   finding.parameters = parameters_of(timeline, outside);
   finding.evidence["parameters_outside"] = outside.size();
@@ -59,14 +74,15 @@ Verdict check_parameters_outside(const Timeline& timeline) {
       "The optimizer updates {}, which no DistributedDataParallel wrapper covers: {}. Their "
       "gradients differ across ranks in {} of {}.",
       list_of(finding.parameters),
-      unfrozen ? "they were frozen or missing when it was constructed"
-               : "their module was never wrapped",
+      created    ? "they were created after it was constructed"
+      : unfrozen ? "they were frozen or missing when it was constructed"
+                 : "their module was never wrapped",
       apart, count_of(steps.size(), "step"));
   finding.prescription = {
       unfrozen ? "Construct DistributedDataParallel again after unfreezing or adding parameters, "
                  "or construct it when everything that will be trained requires gradients."
                : "Wrap that module too, or make it a submodule of the wrapped one.",
-      "ddp",
+      created ? "allreduce-flat" : "ddp",  // no strategy wraps a model again
       {},
       {"allreduce-flat"}};
   return std::vector{finding};

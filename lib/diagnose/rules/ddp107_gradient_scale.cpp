@@ -98,15 +98,20 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
 }
 
 // The losses were divided before backward, by the world size or by the total of all ranks (samples,
-// tokens): then a sum is correct.
+// tokens): then a sum is correct. Factors that differ across ranks are weights if they add up to 1;
+// otherwise they are each rank's own, and the result is a sum of local means.
 bool divided_before(const Timeline& timeline, const TimelineStep& step, double k) {
   double sum = 0.0;
+  std::set<double> factors;
   for (int rank : all_ranks(timeline)) {
     const auto* fact = timeline.fact(rank, "loss", "factor", step.number);
     if (fact == nullptr) return false;
-    sum += nlohmann::json::parse(fact->value).get<double>();
+    sum += *factors.insert(nlohmann::json::parse(fact->value).get<double>()).first;
   }
-  return k > 1.0 && sum < 1.0 + 1e-6;
+  // Accumulated micro-batches share each rank's weight.
+  const bool global = factors.size() == 1 || std::abs(sum - 1.0) < 1e-6 ||
+                      std::abs(sum * step.first()->backwards - 1.0) < 1e-6;
+  return k > 1.0 && sum < 1.0 + 1e-6 && global;
 }
 
 // The sum over micro-batches was divided by their number, after the synchronization.
@@ -164,6 +169,11 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
       "Synchronized gradients are {:.4g} times the mean of the local gradients for all parameters, "
       "in all {} that could be compared ({} ranks).",
       factors.front(), count_of(factors.size(), "step"), all_ranks(timeline).size());
+  if (const auto hook = comm_hook_of(timeline); hook && !by_hand) {
+    if (auto registered = where(timeline, "comm-hook")) finding.where = std::move(registered);
+    finding.evidence["hook"] = *hook;
+    finding.message += fmt::format(" They come from the communication hook {}.", *hook);
+  }
   if (by_hand) {
     // No strategy removes a program's own collectives, and averaging sums again leaves sums.
     finding.prescription = {

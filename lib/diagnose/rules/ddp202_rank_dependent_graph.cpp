@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP202: in one step a parameter is used on some ranks and not on others.
+//
+// Where requires_grad is off on some ranks only, this is wrong even if the gradients agree: with
+// find_unused_parameters=True these ranks silently contribute zeros to the mean.
 
 #include <fmt/format.h>
 
@@ -19,33 +22,48 @@ struct Dependence {
   std::size_t steps = 0;
   std::set<int> parameters;
   std::map<int, std::set<int>> unused_by_rank;  // in the first such step
+  bool frozen = true;                           // all of these have requires_grad off there
 
-  void seen(std::int64_t step, std::map<int, std::set<int>> unused) {
+  void seen(const TimelineStep& step, std::map<int, std::set<int>> unused) {
     ++steps;
-    for (const auto& [rank, ids] : unused) parameters.insert(ids.begin(), ids.end());
+    for (const auto& [rank, ids] : unused) {
+      parameters.insert(ids.begin(), ids.end());
+      for (int id : ids) {
+        const auto usage = step.usage(rank, id);
+        frozen = frozen && usage && usage->frozen;
+      }
+    }
     if (first_step) return;
-    first_step = step;
+    first_step = step.number;
     unused_by_rank = std::move(unused);
   }
 };
 
+// Of a wrapper, and requires_grad is off.
+bool is_frozen(const Timeline& timeline, const TimelineStep& step, int rank, int id) {
+  const auto usage = step.usage(rank, id);
+  return usage && usage->frozen && timeline.tensors[static_cast<std::size_t>(id)].ddp_index;
+}
+
 // Steps that every rank completed, with gradients that differ. If they agree nevertheless
 // (find_unused_parameters, a hand-written all-reduce that fills in zeros), the different graphs did
-// no harm.
+// no harm, except where a rank does not train what the others train.
 void compare_complete(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
                       Dependence& dependence) {
   for (const auto* step : steps) {
     const auto everywhere = unused_on_every_rank(timeline, *step);
+    const bool apart = !differing(timeline, *step, Stage::kGradient).empty();
     std::map<int, std::set<int>> by_rank;
     bool any = false;
     for (int rank : all_ranks(timeline)) {
       auto ids = unused(timeline, *step, rank);
-      std::erase_if(ids, [&](int id) { return everywhere.contains(id); });
+      std::erase_if(ids, [&](int id) {
+        return everywhere.contains(id) || (!apart && !is_frozen(timeline, *step, rank, id));
+      });
       any = any || !ids.empty();
       by_rank[rank] = std::move(ids);
     }
-    if (any && !differing(timeline, *step, Stage::kGradient).empty())
-      dependence.seen(step->number, std::move(by_rank));
+    if (any) dependence.seen(*step, std::move(by_rank));
   }
 }
 
@@ -65,8 +83,10 @@ bool waited_in(const Timeline& timeline, int rank, std::int64_t step) {
 }
 
 // A step that some ranks completed with unused parameters, while all others waited in it: the
-// waiting ranks had their gradients and were reducing them.
+// waiting ranks had their gradients and were reducing them. Where the wrapper's options allow for
+// unused parameters, only ranks that used none are left out: their reducer never began.
 void compare_split(const Timeline& timeline, Dependence& dependence) {
+  const bool expected = wrapper_expects_unused(timeline);
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || step.complete()) continue;
     std::map<int, std::set<int>> by_rank;
@@ -74,6 +94,7 @@ void compare_split(const Timeline& timeline, Dependence& dependence) {
     for (int rank : all_ranks(timeline)) {
       if (step.at(rank) != nullptr) {
         by_rank[rank] = unused(timeline, step, rank);
+        if (expected && by_rank[rank].size() < timeline.trainable().size()) by_rank[rank].clear();
         left_out = left_out || !by_rank[rank].empty();
       } else if (waited_in(timeline, rank, step.number)) {
         by_rank[rank] = {};
@@ -81,9 +102,21 @@ void compare_split(const Timeline& timeline, Dependence& dependence) {
         return;
       }
     }
-    if (left_out) dependence.seen(step.number, std::move(by_rank));
+    if (left_out) dependence.seen(step, std::move(by_rank));
     return;
   }
+}
+
+// Ranks on which no parameter got a gradient in the first such step; empty if some rank used a part
+// of them only.
+std::vector<int> without_any(const Timeline& timeline, const Dependence& dependence) {
+  std::vector<int> ranks;
+  for (const auto& [rank, ids] : dependence.unused_by_rank) {
+    if (ids.empty()) continue;
+    if (ids.size() < timeline.trainable().size()) return {};
+    ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 Verdict check_rank_dependent_graph(const Timeline& timeline) {
@@ -92,7 +125,7 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   Dependence dependence;
   compare_complete(timeline, steps, dependence);
-  if (!wrapper_expects_unused(timeline)) compare_split(timeline, dependence);
+  compare_split(timeline, dependence);
   if (!dependence.first_step) {
     if (steps.empty()) return Undecidable{"no step was completed by every rank"};
     return std::vector<Finding>{};
@@ -109,6 +142,33 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
     auto& names = finding.evidence["unused_by_rank"][std::to_string(rank)];
     names = nlohmann::ordered_json::array();
     for (int id : ids) names.push_back(parameter_of(timeline, id).name);
+  }
+  if (dependence.frozen) {
+    finding.evidence["kind"] = "requires_grad";
+    finding.message = fmt::format(
+        "requires_grad of {} is off on {} and on on the other ranks, from step {} on: ranks "
+        "without "
+        "a gradient contribute zeros to the mean, or the others wait for them.",
+        list_of(finding.parameters), ranks_of(finding.ranks), *finding.first_step);
+    finding.prescription = {
+        "Freeze and unfreeze the same parameters on every rank, before the model is wrapped.", ""};
+    return std::vector{finding};
+  }
+  if (const auto ranks = without_any(timeline, dependence); !ranks.empty()) {
+    finding.evidence["kind"] = "no-gradient";
+    finding.parameters.clear();  // all of them
+    finding.message = fmt::format(
+        "No parameter got a gradient on {} in step {}, although the others had some: that "
+        "backward did not reach the model (an empty or masked batch, a new tensor as the loss), so "
+        "the reducer took no part in the others' reduction.",
+        ranks_of(ranks), *finding.first_step);
+    finding.prescription = {
+        "Keep the loss connected to the model on every rank, for example by adding 0 * "
+        "output.sum() "
+        "of a forward on a dummy sample. find_unused_parameters=True does not help: it needs one "
+        "parameter with a gradient.",
+        ""};
+    return std::vector{finding};
   }
   finding.message = fmt::format(
       "{} got a gradient on some ranks but not on others in the same step (first in step {}, not "

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP205: a parameter's hook fired twice in one iteration, and the reducer raised.
+// DDP205: a parameter's hook fired twice in one iteration. The reducer raised, or reduced what had
+// arrived first and left the rest local.
 
 #include <fmt/format.h>
 
@@ -19,6 +20,58 @@ bool checkpoints_reentrantly(const Timeline& timeline, const std::string& text) 
   return text.find("checkpoint.py") != std::string::npos || checkpoints_reentrantly(timeline);
 }
 
+// Parameters whose gradients differ and arrived more often than there were backward passes: in the
+// reentrant backward of each checkpoint that used them.
+std::set<int> arrived_again(const Timeline& timeline, const TimelineStep& step) {
+  std::set<int> ids;
+  const auto passes = backwards_of(step.first()->trace, *timeline.wrapper);
+  if (std::none_of(passes.begin(), passes.end(), [](const auto& pass) { return pass.reduced; }))
+    return ids;
+  for (int id : differing(timeline, step, Stage::kGradient)) {
+    const auto usage = step.usage(step.first_rank(), id);
+    if (usage && usage->arrivals > static_cast<int>(passes.size()) &&
+        timeline.tensors[static_cast<std::size_t>(id)].ddp_index)
+      ids.insert(id);
+  }
+  return ids;
+}
+
+std::vector<Finding> without_error(const Timeline& timeline) {
+  if (!timeline.wrapper || !checkpoints_reentrantly(timeline)) return {};
+  const auto steps = complete_steps(timeline);
+  Finding finding = finding_of(kMarkedReadyTwice);
+  std::set<int> parameters;
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    const auto ids = arrived_again(timeline, *step);
+    if (ids.empty()) continue;
+    ++affected;
+    parameters.insert(ids.begin(), ids.end());
+    if (!finding.first_step) finding.first_step = step->number;
+  }
+  if (affected == 0) return {};
+  finding.where = where(timeline, "backward");
+  finding.ranks = all_ranks(timeline);
+  if (parameters.size() < timeline.trainable().size())
+    finding.parameters = parameters_of(timeline, parameters);
+  finding.evidence["reentrant_checkpointing"] = true;
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "Gradients of {} arrived more than once in one backward, in {} of {}: several forwards used "
+      "them in reentrant checkpoints, each with a backward of its own. The reducer averaged what "
+      "arrived first; the rest stayed local, without an error from PyTorch.",
+      finding.parameters.empty() ? "every parameter" : list_of(finding.parameters), affected,
+      count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Use checkpoint(..., use_reentrant=False), or run one forward of the wrapper for each "
+      "backward.",
+      "ddp-static-graph",
+      {},
+      {"allreduce-flat"}};
+  return {finding};
+}
+
 Verdict check_marked_ready_twice(const Timeline& timeline) {
   Finding finding = finding_of(kMarkedReadyTwice);
   std::set<int> parameters;
@@ -33,7 +86,7 @@ Verdict check_marked_ready_twice(const Timeline& timeline) {
     }
     text = error->text;
   }
-  if (finding.ranks.empty()) return std::vector<Finding>{};
+  if (finding.ranks.empty()) return without_error(timeline);
   const bool reentrant = checkpoints_reentrantly(timeline, text);
   const bool finds = timeline.flag("find_unused_parameters");
   finding.where = where(timeline, "backward");

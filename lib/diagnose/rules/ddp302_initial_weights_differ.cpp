@@ -3,11 +3,79 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 namespace {
+
+// No rank ever got a gradient for any of them: copies that are not the trained model.
+bool untrained(const Timeline& timeline, const std::vector<int>& ids) {
+  const auto steps = complete_steps(timeline);
+  return !steps.empty() && std::all_of(steps.begin(), steps.end(), [&](const TimelineStep* step) {
+    return std::all_of(ids.begin(), ids.end(), [&](int id) {
+      const auto users = step->distinct_users();
+      return std::none_of(users.begin(), users.end(), [&](int rank) {
+        const auto usage = step->usage(rank, id);
+        return usage && usage->used;
+      });
+    });
+  });
+}
+
+// A wrapper of all ranks broadcast these weights, so something changed them after it was
+// constructed.
+bool broadcast_by_wrapper(const Timeline& timeline, const std::vector<int>& ids) {
+  return std::all_of(ids.begin(), ids.end(), [&](int id) {
+    const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+    if (!tensor.ddp_index || !tensor.wrapper) return false;
+    const std::string wrapper = fmt::format("wrapper {}", *tensor.wrapper);
+    const auto* ranks = timeline.fact(timeline.first_rank(), wrapper, "ranks");
+    return ranks != nullptr && nlohmann::json::parse(ranks->value) == all_ranks(timeline) &&
+           timeline.fact(timeline.first_rank(), wrapper, "init_sync") == nullptr;
+  });
+}
+
+// The ranks that called load_state_dict on a wrapped module before the first step.
+std::vector<int> loaded_after_wrapping(const Timeline& timeline) {
+  std::vector<int> ranks;
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    if (std::any_of(record->facts.begin(), record->facts.end(), [](const Fact& fact) {
+          return fact.subject.starts_with("wrapper ") && fact.key == "loaded" && fact.step <= 1;
+        }))
+      ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void blame_change_after_wrapping(const Timeline& timeline, const std::string& size,
+                                 Finding& finding) {
+  const auto loaded = loaded_after_wrapping(timeline);
+  finding.evidence["kind"] = "after-wrapping";
+  std::string what = "something changed them afterwards";
+  if (!loaded.empty()) {
+    finding.where = where(timeline, "load_state_dict");
+    finding.evidence["loaded_on"] = loaded;
+    what = fmt::format("load_state_dict changed them afterwards, on {}",
+                       loaded == all_ranks(timeline) ? "every rank, from different states"
+                                                     : ranks_of(loaded) + " only");
+    if (loaded != all_ranks(timeline)) finding.ranks = loaded;
+  } else {
+    finding.where = where(timeline, "wrap");
+  }
+  finding.message = fmt::format(
+      "Before the first step the weights of {} differ across ranks{}, although "
+      "DistributedDataParallel gave every rank those of rank 0 when it was constructed: {}.",
+      list_of(finding.parameters), size, what);
+  finding.prescription = {
+      "Load weights before the model is wrapped, or the same file on every rank.",
+      "broadcast-init"};
+}
 
 Verdict check_initial_weights_differ(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
@@ -34,6 +102,11 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     finding.evidence["max_abs_difference"] = *start->weight_drift;
     size = fmt::format(" (max |W_i - W_j| = {:.3e})", *start->weight_drift);
   }
+  if (broadcast_by_wrapper(timeline, ids)) {
+    blame_change_after_wrapping(timeline, size, finding);
+    return std::vector{finding};
+  }
+  if (untrained(timeline, ids)) finding.evidence["kind"] = "untrained";
   finding.message = fmt::format(
       "Before the first step the weights of {} differ across ranks{}: averaging gradients cannot "
       "make them equal.",

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP306: the ranks' models have different parameters: number, order, names, shapes, dtypes.
+//
+// Another order alone is harmless where gradients are synchronized by name, so it counts only if a
+// reducer pairs parameters by index, or if gradients differ.
 
 #include <fmt/format.h>
 
@@ -48,6 +51,74 @@ bool alike(const TensorInfo* a, const TensorInfo* b) {
   return same_kind(a, b) && a->ddp_index == b->ddp_index;
 }
 
+// The names of the record's parameters in the order of their models, of those that are in `known`.
+// Models may be found in another order on each rank.
+std::vector<std::string> order_of(const RankRecord& record, const ByName& known) {
+  std::vector<std::string> names;
+  for (const auto& tensor : record.tensors) {
+    if (tensor.kind == "parameter" && known.contains(tensor.name)) names.push_back(tensor.name);
+  }
+  const auto model = [](const std::string& name) { return name.substr(0, name.find(':') + 1); };
+  std::ranges::stable_sort(names, {}, model);
+  return names;
+}
+
+std::optional<std::int64_t> first_step_apart(const Timeline& timeline) {
+  for (const auto* step : complete_steps(timeline)) {
+    if (!differing(timeline, *step, Stage::kGradient).empty()) return step->number;
+  }
+  return {};
+}
+
+// The same parameters, registered in another order, on ranks that average them by position.
+std::vector<Finding> in_another_order(const Timeline& timeline) {
+  const auto* first = timeline.record(timeline.first_rank());
+  const ByName reference = parameters_by_name(*first);
+  const auto expected = order_of(*first, reference);
+  const auto apart = first_step_apart(timeline);
+  if (!apart) return {};
+  Finding finding = finding_of(kModelMismatch);
+  std::set<std::string> moved;
+  std::string example;
+  for (int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    const auto here = order_of(*record, reference);
+    if (here.size() != expected.size() ||
+        !std::is_permutation(here.begin(), here.end(), expected.begin()))
+      return {};
+    bool other = false;
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      if (here[i] == expected[i]) continue;
+      moved.insert({here[i], expected[i]});
+      other = true;
+      if (example.empty())
+        example = fmt::format("parameter {} is {} on rank {} and {} on rank {}", i, expected[i],
+                              timeline.first_rank(), here[i], rank);
+    }
+    if (other) finding.ranks.push_back(rank);
+  }
+  if (moved.empty()) return {};
+  finding.ranks.insert(finding.ranks.begin(), timeline.first_rank());
+  finding.first_step = apart;
+  finding.where = where(timeline, "step");
+  for (int id : timeline.trainable()) {
+    if (moved.contains(timeline.tensors[static_cast<std::size_t>(id)].name))
+      finding.parameters.push_back(parameter_of(timeline, id));
+  }
+  finding.evidence["kind"] = "order";
+  finding.evidence["parameters_moved"] = moved.size();
+  finding.message = fmt::format(
+      "The ranks registered the same parameters in different orders: {}. What is averaged by "
+      "position, as in a flat buffer or a loop over model.parameters(), mixes the gradients of {}.",
+      example, list_of(finding.parameters));
+  finding.prescription = {
+      "Build the model in the same order on every rank: sort what it is built from, or let rank 0 "
+      "decide and broadcast the decision.",
+      ""};
+  return {finding};
+}
+
 Verdict check_model_mismatch(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
@@ -76,7 +147,7 @@ Verdict check_model_mismatch(const Timeline& timeline) {
     for (const auto& [name, tensor] : reference) compare(name);
     for (const auto& [name, tensor] : here) compare(name);
   }
-  if (ranks.empty()) return std::vector<Finding>{};
+  if (ranks.empty()) return in_another_order(timeline);
   // Report the parameters that are missing or differ in kind. A parameter that only has another
   // index is a consequence of those.
   std::vector<std::string> names;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP401: local gradients are bit-identical on several ranks, step after step: these ranks see the
-// same data and draw the same noise.
+// DDP401: several ranks train on the same data. Their local gradients are bit-identical, step after
+// step; or what enters the wrapper is, and only their noise (dropout) differs; or their samplers do
+// not divide the same order of the data.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -51,6 +53,185 @@ std::vector<std::vector<int>> ranks_with_equal_gradients(const Timeline& timelin
   return groups;
 }
 
+// A few equal steps are chance, or a batch at the end of the data; nearly every step is a pattern.
+bool is_pattern(std::size_t same, std::size_t seen) {
+  return same >= kMinSteps && same * 10 >= seen * 8;
+}
+
+Prescription own_data() {
+  return {
+      "Give each rank its own part of the data: use a DistributedSampler or split_dataset_by_node, "
+      "or select by rank and world size in an IterableDataset (samplers do not apply to it). Seed "
+      "random noise differently on each rank.",
+      ""};
+}
+
+// One wrapper over all ranks: each of them is given its own samples.
+bool wrapped_together(const Timeline& timeline) {
+  if (!timeline.wrapper) return false;
+  const auto* ranks =
+      timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *timeline.wrapper), "ranks");
+  return ranks != nullptr && nlohmann::json::parse(ranks->value) == all_ranks(timeline);
+}
+
+// Ranks that share each sample's work talk to each other in forward and backward.
+bool computes_together(const TimelineStep& step) {
+  const auto& calls = step.first()->calls;
+  return std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
+    return call.moment == "forward" || call.moment == "backward";
+  });
+}
+
+// What entered the wrapper, by step.
+std::map<std::int64_t, std::string> inputs_of(const Timeline& timeline, int rank) {
+  std::map<std::int64_t, std::string> inputs;
+  if (const auto* record = timeline.record(rank)) {
+    for (const auto& fact : record->facts) {
+      if (fact.subject == "inputs") inputs[fact.step] = fact.value;
+    }
+  }
+  return inputs;
+}
+
+// The same inputs, new ones in each step, though other gradients.
+std::vector<Finding> same_inputs(const Timeline& timeline) {
+  if (!wrapped_together(timeline)) return {};
+  std::map<int, std::map<std::int64_t, std::string>> inputs;
+  for (int rank : all_ranks(timeline)) inputs[rank] = inputs_of(timeline, rank);
+  std::set<int> ranks;
+  std::set<std::string> batches;
+  std::size_t alike = 0;
+  std::size_t seen = 0;
+  Finding finding = finding_of(kDuplicateData);
+  for (const auto* step : complete_steps(timeline)) {
+    std::map<std::string, std::vector<int>> by_input;
+    for (const auto& [rank, of_rank] : inputs) {
+      if (const auto at = of_rank.find(step->number); at != of_rank.end())
+        by_input[at->second].push_back(rank);
+    }
+    if (by_input.empty()) continue;
+    if (computes_together(*step)) return {};
+    ++seen;
+    bool same = false;
+    for (const auto& [input, group] : by_input) {
+      if (group.size() < 2) continue;
+      batches.insert(input);
+      ranks.insert(group.begin(), group.end());
+      same = true;
+    }
+    alike += same ? 1 : 0;
+    if (same && !finding.first_step) finding.first_step = step->number;
+  }
+  if (!is_pattern(alike, seen) || batches.size() < kMinSteps) return {};
+  finding.certainty = Certainty::kLikely;
+  finding.where = where(timeline, "forward");
+  finding.ranks.assign(ranks.begin(), ranks.end());
+  finding.evidence["kind"] = "inputs";
+  finding.evidence["steps_alike"] = alike;
+  finding.evidence["steps_seen"] = seen;
+  finding.message = fmt::format(
+      "The same inputs entered the model on {} in {} of {}, new ones each time: these ranks train "
+      "on "
+      "the same samples. Their gradients differ only by what is random inside the model, such as "
+      "dropout.",
+      ranks_of(finding.ranks), alike, count_of(seen, "step"));
+  finding.prescription = own_data();
+  return {finding};
+}
+
+// The latest value of a sampler's fact, by rank; empty if some rank has none.
+std::vector<nlohmann::json> of_sampler(const Timeline& timeline, const std::string& sampler,
+                                       const char* key, std::optional<std::int64_t> step = {}) {
+  std::vector<nlohmann::json> values;
+  for (int rank : all_ranks(timeline)) {
+    const auto* fact = timeline.fact(rank, sampler, key, step);
+    if (fact == nullptr) return {};
+    values.push_back(nlohmann::json::parse(fact->value));
+  }
+  return values;
+}
+
+bool all_equal(const std::vector<nlohmann::json>& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
+// The epochs of the first pass over the data that is not of the same epoch on every rank; by rank.
+std::vector<nlohmann::json> epochs_apart(const Timeline& timeline, const std::string& sampler) {
+  std::map<std::int64_t, std::vector<nlohmann::json>> epochs;  // by pass
+  for (int rank : all_ranks(timeline)) {
+    for (const auto& fact : timeline.record(rank)->facts) {
+      if (fact.subject != sampler || fact.key != "pass") continue;
+      const auto value = nlohmann::json::parse(fact.value);
+      epochs[value.at(0)].push_back(value.at(1));
+    }
+  }
+  for (const auto& [pass, by_rank] : epochs) {
+    if (by_rank.size() == all_ranks(timeline).size() && !all_equal(by_rank)) return by_rank;
+  }
+  return {};
+}
+
+std::string values_by_rank(const std::vector<nlohmann::json>& values) {
+  std::string text;
+  for (const auto& value : values) text += (text.empty() ? "" : ", ") + value.dump();
+  return text;
+}
+
+// Ranks whose DistributedSamplers, iterated at one line, do not divide one order of the data.
+std::vector<Finding> samplers_apart(const Timeline& timeline) {
+  if (!wrapped_together(timeline)) return {};
+  for (const auto& site : timeline.record(timeline.first_rank())->sites) {
+    if (!site.what.starts_with("sampler ")) continue;
+    const bool one_line = std::ranges::all_of(all_ranks(timeline), [&](int rank) {
+      const auto* record = timeline.record(rank);
+      return record != nullptr && std::ranges::any_of(record->sites, [&](const Site& other) {
+               return other.what == site.what && other.file == site.file && other.line == site.line;
+             });
+    });
+    const auto replicas =
+        one_line ? of_sampler(timeline, site.what, "replicas") : std::vector<nlohmann::json>{};
+    if (replicas.empty()) continue;
+    std::vector<nlohmann::json> counts;
+    for (const auto& value : replicas) counts.push_back(value.at(1));
+    std::vector<nlohmann::json> apart;
+    std::string what;
+    const auto shuffles = of_sampler(timeline, site.what, "shuffle");
+    const bool shuffled = std::ranges::all_of(shuffles, [](const auto& on) { return on == true; });
+    if (!all_equal(counts)) {
+      what = "num_replicas";
+      apart = counts;
+    } else if (shuffled && counts.front().is_number() && counts.front() > 1) {
+      what = "seed";
+      apart = of_sampler(timeline, site.what, "seed");
+      if (all_equal(apart)) {
+        what = "epoch";
+        apart = epochs_apart(timeline, site.what);
+      }
+      if (all_equal(apart)) continue;
+    } else {
+      continue;
+    }
+    Finding finding = finding_of(kDuplicateData);
+    finding.where = Where{site.file, site.line, site.via};
+    finding.ranks = all_ranks(timeline);
+    finding.first_step = std::max<std::int64_t>(site.step, 1);
+    finding.evidence["kind"] = "sampler";
+    finding.evidence["differs"] = what;
+    finding.evidence["by_rank"] = apart;
+    finding.message = fmt::format(
+        "The ranks' DistributedSamplers have different values of {} ({}, by rank): they do not "
+        "divide the same order of the data, so some samples are trained on several "
+        "ranks and others on none.",
+        what, values_by_rank(apart));
+    finding.prescription = {
+        "Construct the sampler with the same seed and num_replicas on every rank, and call "
+        "sampler.set_epoch(epoch) with the same epoch on all of them. Only its rank differs.",
+        ""};
+    return {finding};
+  }
+  return {};
+}
+
 Verdict check_duplicate_data(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
@@ -70,9 +251,10 @@ Verdict check_duplicate_data(const Timeline& timeline) {
     if (!finding.first_step) finding.first_step = step->number;
     for (const auto& group : groups) ranks.insert(group.begin(), group.end());
   }
-  // A few equal steps are chance, or a batch at the end of the data; nearly every step is a
-  // pattern.
-  if (same < kMinSteps || same * 10 < seen * 8) return std::vector<Finding>{};
+  if (!is_pattern(same, seen)) {
+    auto apart = samplers_apart(timeline);
+    return apart.empty() ? same_inputs(timeline) : apart;
+  }
   finding.where = where(timeline, "backward");
   finding.ranks.assign(ranks.begin(), ranks.end());
   finding.evidence["steps_alike"] = same;
@@ -81,11 +263,7 @@ Verdict check_duplicate_data(const Timeline& timeline) {
       "Before the reduction the gradients of {} are identical, bit for bit, for every parameter in "
       "{} of {}: these ranks compute the same batch, and the extra ranks contribute nothing.",
       ranks_of(finding.ranks), same, count_of(steps.size(), "step"));
-  finding.prescription = {
-      "Give each rank its own part of the data: use a DistributedSampler or split_dataset_by_node, "
-      "or select by rank and world size in an IterableDataset (samplers do not apply to it). Seed "
-      "random noise differently on each rank.",
-      ""};
+  finding.prescription = own_data();
   return std::vector{finding};
 }
 
@@ -94,7 +272,7 @@ Verdict check_duplicate_data(const Timeline& timeline) {
 const Rule kDuplicateData = {"DDP401",
                              "duplicate-data",
                              Severity::kWarning,
-                             "several ranks compute the same local gradients",
+                             "several ranks train on the same data",
                              check_duplicate_data,
                              Scope::kWrapper};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP503: a rank ran out of data, or left its training loop, while others still train.
+// DDP503: a rank ran out of data, or decided alone to stop, while others still train.
 
 #include <fmt/format.h>
 
@@ -34,10 +34,21 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
   if (const auto at = divergence->at.find(finding.ranks.front()); at != divergence->at.end())
     next = (finding.ranks.size() == 1 ? "is in " : "are in ") + name_of(*at->second);
   finding.message = fmt::format(
-      "{} left the loop that the others are still in: {}{} {}, while {} (steps completed: {}).",
-      ranks_of(finding.ranks), divergence->cause.empty() ? "" : divergence->cause + ", and ", they,
-      next, waiting, steps_of(timeline));
+      "{} left the loop that the others are still in: {}, and {} {}, while {} (steps completed: "
+      "{}).",
+      ranks_of(finding.ranks),
+      divergence->cause.empty() ? they + " ran out of data, or decided alone to stop"
+                                : divergence->cause,
+      they, next, waiting, steps_of(timeline));
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
+  finding.evidence["decided_to_stop"] = divergence->decided;
+  if (divergence->decided) {
+    finding.prescription = {
+        "Let all ranks decide together when to stop: all-reduce the loss or the flag on which the "
+        "decision rests, or broadcast rank 0's decision.",
+        ""};
+    return std::vector{finding};
+  }
   finding.prescription = {
       "Give every rank the same number of batches (DistributedSampler, drop_last, a fixed number "
       "of steps), let all ranks decide together when to stop, or train inside `with "
@@ -51,7 +62,7 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
 const Rule kUnevenInputs = {"DDP503",
                             "uneven-inputs",
                             Severity::kError,
-                            "a rank ran out of data while others still train",
+                            "a rank left its training loop while others still train",
                             check_uneven_inputs,
                             Scope::kJob};
 
