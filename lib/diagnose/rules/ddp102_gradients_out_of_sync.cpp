@@ -79,9 +79,7 @@ void blame_hook(const Timeline& timeline, Finding& finding, const std::string& h
   finding.prescription = {
       "Return the mean over all ranks from the hook: all-reduce bucket.buffer() divided by the "
       "world size. Without a hook DistributedDataParallel does this itself.",
-      "ddp",
-      {},
-      {"allreduce-flat"}};
+      "allreduce-flat"};
 }
 
 Verdict check_gradients_out_of_sync(const Timeline& timeline) {

@@ -22,13 +22,26 @@ bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   return false;
 }
 
-// Where the first of them was created, if that was after a wrapper was constructed.
-std::optional<Where> created_after_wrapping(const Timeline& timeline, const std::set<int>& ids) {
+// Where and when the first of them was created, if that was after a wrapper was constructed.
+const Site* creation_of(const Timeline& timeline, const std::set<int>& ids) {
   for (int id : ids) {
     const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
-    if (auto place = where(timeline, "created " + name)) return place;
+    if (const auto* site = timeline.site("created " + name)) return site;
   }
-  return {};
+  return nullptr;
+}
+
+// The first step in which the gradient of one of them differs; or of anything, from their creation
+// on: they are not known yet in the step that creates them, but clipping by a norm that contains
+// them changes all gradients.
+std::int64_t first_step_of(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                           const std::set<int>& outside, const Site* creation) {
+  const auto first = std::ranges::find_if(steps, [&](const TimelineStep* step) {
+    const auto ids = differing(timeline, *step, Stage::kGradient);
+    const bool created = creation != nullptr && step->number >= creation->step && !ids.empty();
+    return created || std::ranges::any_of(ids, [&](int id) { return outside.contains(id); });
+  });
+  return (*first)->number;
 }
 
 Verdict check_parameters_outside(const Timeline& timeline) {
@@ -56,14 +69,10 @@ Verdict check_parameters_outside(const Timeline& timeline) {
     apart += here ? 1 : 0;
   }
   if (outside.empty()) return std::vector<Finding>{};
-  // In the step in which a parameter is added its use is not known yet, only its gradient.
-  const auto first = std::find_if(steps.begin(), steps.end(), [&](const TimelineStep* step) {
-    const auto ids = differing(timeline, *step, Stage::kGradient);
-    return std::any_of(ids.begin(), ids.end(), [&](int id) { return outside.contains(id); });
-  });
-  finding.first_step = (*first)->number;
-  const auto created = created_after_wrapping(timeline, outside);
-  finding.where = created ? created : where(timeline, "wrap");
+  const Site* created = creation_of(timeline, outside);
+  finding.first_step = first_step_of(timeline, steps, outside, created);
+  finding.where =
+      created ? Where{created->file, created->line, created->via} : where(timeline, "wrap");
   finding.ranks = all_ranks(timeline);
   finding.parameters = parameters_of(timeline, outside);
   finding.evidence["parameters_outside"] = outside.size();
@@ -82,9 +91,11 @@ Verdict check_parameters_outside(const Timeline& timeline) {
       unfrozen ? "Construct DistributedDataParallel again after unfreezing or adding parameters, "
                  "or construct it when everything that will be trained requires gradients."
                : "Wrap that module too, or make it a submodule of the wrapped one.",
-      created ? "allreduce-flat" : "ddp",  // no strategy wraps a model again
+      "ddp",
       {},
       {"allreduce-flat"}};
+  if (created)  // no strategy wraps a model again
+    finding.prescription = {finding.prescription.text, ""};
   return std::vector{finding};
 }
 

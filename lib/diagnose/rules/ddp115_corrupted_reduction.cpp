@@ -153,7 +153,7 @@ Verdict check_corrupted_reduction(const Timeline& timeline) {
            : fmt::format("Check the hardware of {}: its network link, memory and device. Run its "
                          "memory and NCCL tests, and replace it for a run.",
                          ranks_of(finding.ranks)),
-      hook ? "ddp" : ""};
+      ""};
   return std::vector{finding};
 }
 

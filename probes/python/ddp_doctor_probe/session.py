@@ -108,12 +108,12 @@ class Session:
             self.facts[(subject, key)] = value
             self.record.write("fact", {"step": self.number, "subject": subject, "key": key, "value": value})
 
-    def site(self, what, skip=None, at=None):
-        """Notes the place in the program where `what` first happened: here, or `at`."""
+    def site(self, what, skip=None, at=None, step=None):
+        """Notes the place in the program where `what` first happened: here and now, or `at` and in `step`."""
         if what not in self.sites:
             self.sites.add(what)
             file, line, via = at or places.place(skip)
-            self.record.write("site", {"what": what, "step": self.number, "file": file, "line": line, "via": via})
+            self.record.write("site", {"what": what, "step": step or self.number, "file": file, "line": line, "via": via})
 
     @passive
     def sampler_iterates(self, sampler):

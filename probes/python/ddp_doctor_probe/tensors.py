@@ -47,7 +47,7 @@ class Tensors:
         self.models = []  # (weak reference to the module, label)
         self.wrapped = {}  # wrapper -> label of its module
         self.undescribed = []
-        self.created = {}  # id(parameter) -> (weak reference to it, where), of those created after a model was wrapped
+        self.created = {}  # id(parameter) -> (weak reference to it, where, in which step), of those created after a model was wrapped
         self.skipped = set()  # objects that cannot be examined
         self.on_device = torch.version.cuda is not None  # GPU tensors are examined on the GPU
 
@@ -183,13 +183,13 @@ class Tensors:
     @passive
     def created_now(self, parameter):
         if len(self.created) < MAX_CREATED:
-            self.created[id(parameter)] = weakref.ref(parameter), places.place()
+            self.created[id(parameter)] = weakref.ref(parameter), places.place(), self.session.number
 
     def _note_creation(self, entry):
         parameter = entry.ref()
-        ref, place = self.created.get(id(parameter), (None, None))
+        ref, place, step = self.created.get(id(parameter), (None, None, None))
         if ref is not None and ref() is parameter:
-            self.session.site(f"created {entry.name}", at=place)
+            self.session.site(f"created {entry.name}", at=place, step=step)
 
     def unwrap(self, wrappers):
         """These wrappers were never constructed; their parameters without a gradient so far count as not trained."""
