@@ -35,8 +35,8 @@ def compressed(world_size, bucket):
 def main():
     dist.init_process_group("gloo")
     torch.manual_seed(2)
-    model = DDP(Autoencoder())  # <- here
-    model.register_comm_hook(dist.get_world_size(), compressed)
+    model = DDP(Autoencoder())
+    model.register_comm_hook(dist.get_world_size(), compressed)  # <- here
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     generator = torch.Generator().manual_seed(dist.get_rank())
     basis = torch.randn(6, 30, generator=torch.Generator().manual_seed(77)) / 3
