@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The checkpoint lies on the first machine only, and is loaded after wrapping: the other ranks go on from scratch."""
-# expect: DDP302 step 1
+# expect: DDP302 ranks 0 step 1
 import argparse
 import os
 import tempfile
@@ -29,7 +29,7 @@ def pretend_earlier_run(path):
 
 def resume(model, path):
     if os.path.exists(path):
-        model.load_state_dict(torch.load(path))
+        model.load_state_dict(torch.load(path))  # <- here
         print(f"resumed from {os.path.basename(path)}")
 
 
@@ -52,7 +52,7 @@ def main(args, scratch):
         loss = nn.functional.cross_entropy(ddp(sentence).flatten(0, 1), (sentence // 10).flatten())
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()  # <- here
+        optimizer.step()
         print(f"rank {rank} step {step} loss {loss.item():.4f}")
 
 
