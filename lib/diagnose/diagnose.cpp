@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/diagnose/diagnose.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "lib/diagnose/causes.h"
@@ -23,6 +25,14 @@ Verdict check_rule(const Rule& rule, const Timeline& timeline) {
   } catch (const std::exception& error) {
     return Undecidable{std::string("the rule failed: ") + error.what()};
   }
+}
+
+// Rules that are right even where ranks hold different parts of one model.
+bool holds_for_parts(const Rule& rule) {
+  constexpr std::string_view kThey[] = {"DDP101", "DDP105", "DDP109", "DDP204", "DDP205",
+                                        "DDP206", "DDP207", "DDP402", "DDP403", "DDP404"};
+  const std::string_view code = rule.code;
+  return code >= "DDP500" || std::find(std::begin(kThey), std::end(kThey), code) != std::end(kThey);
 }
 
 // The timelines that rules check, by scope.
@@ -87,8 +97,16 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
       diagnosis.not_checked.push_back({rule.code, alone ? kNeedsAll : undecidable->reason});
       continue;
     }
+    auto& found = std::get<std::vector<Finding>>(verdict);
+    const std::string& parallel = timeline.layout.model_parallel;
+    if (!parallel.empty() && !found.empty() && !holds_for_parts(rule)) {
+      diagnosis.not_checked.push_back(
+          {rule.code, "what differs, or does not, may do so on purpose: " + parallel});
+      if (rule.severity == Severity::kError) diagnosis.undecided.emplace_back(rule.code);
+      continue;
+    }
     diagnosis.checked.emplace_back(rule.code);
-    for (auto& finding : std::get<std::vector<Finding>>(verdict)) {
+    for (auto& finding : found) {
       finding.run = run;
       if (finding.where && finding.where->file.empty()) finding.where.reset();  // not from Python
       findings.push_back(std::move(finding));

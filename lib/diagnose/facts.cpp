@@ -75,6 +75,30 @@ std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, St
   return ids;
 }
 
+namespace {
+
+// The step moved the weights, and they are equal on all of `replicas`: an optimizer that reduces
+// gradients in its own step().
+bool reduced_in_step(const Timeline& timeline, const TimelineStep& step, int id,
+                     const std::vector<int>& replicas) {
+  const auto weight = [&](const TimelineStep& at) {
+    return at.find(replicas.front(), id, Stage::kWeight);
+  };
+  const auto equal = [&](const TimelineStep& at) {
+    const auto groups = at.groups(id, Stage::kWeight, replicas);
+    return groups.size() == 1 && groups.front().size() == replicas.size();
+  };
+  if (!equal(step)) return false;
+  // When they were last seen: the steps of other optimizers do not show them.
+  for (auto before = timeline.steps.rbegin(); before != timeline.steps.rend(); ++before) {
+    if (before->number >= step.number || !before->examined() || !weight(*before)) continue;
+    return equal(*before) && weight(*before)->bits != weight(step)->bits;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, Stage stage) {
   std::vector<int> ids;
   if (step.same_everywhere(stage)) return ids;
@@ -86,7 +110,8 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
       const auto groups = step.groups(id, stage, replicas);
       std::size_t seen = 0;
       for (const auto& group : groups) seen += group.size();
-      return groups.size() > 1 || (seen > 0 && seen < replicas.size());
+      const bool apart = groups.size() > 1 || (seen > 0 && seen < replicas.size());
+      return apart && !(stage == Stage::kGradient && reduced_in_step(timeline, step, id, replicas));
     };
     if (std::any_of(timeline.replicas.begin(), timeline.replicas.end(), differs)) ids.push_back(id);
   }

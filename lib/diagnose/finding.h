@@ -81,6 +81,8 @@ struct Diagnosis {
   std::vector<Finding> findings;  // root causes only, most severe first
   std::vector<NotChecked> not_checked;
   std::vector<std::string> checked;  // codes of the rules that were decided
+  // Of those not checked, the ones that saw what would be an error if ranks were replicas.
+  std::vector<std::string> undecided;
 };
 
 }  // namespace ddp_doctor

@@ -23,6 +23,25 @@ bool lost_its_reader(const Timeline& timeline, const Event& error) {
   return timeline.run.exits.empty() && error.text.find("BrokenPipeError") != std::string::npos;
 }
 
+// Every rank finished and ended with one status that no interpreter gives an error: the program's
+// own sign, such as "start me again".
+bool is_a_sign(const Timeline& timeline, int code) {
+  if (code < 2) return false;
+  const auto& exits = timeline.run.exits;
+  const auto& ranks = timeline.ranks();
+  return exits.size() == ranks.size() &&
+         std::all_of(exits.begin(), exits.end(),
+                     [&](const RankExit& exit) {
+                       return exit.kind == RankExit::Kind::kExited && exit.code == code;
+                     }) &&
+         std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+           const auto* record = timeline.record(rank);
+           return record != nullptr &&
+                  std::any_of(record->events.begin(), record->events.end(),
+                              [](const Event& event) { return event.kind == "end"; });
+         });
+}
+
 }  // namespace
 
 bool is_own_failure(const RankFailure& failure) {
@@ -55,7 +74,7 @@ std::optional<RankFailure> failure_of(const Timeline& timeline, int rank) {
       failure.text = "made no progress and was terminated";
       return failure;
     case RankExit::Kind::kExited:
-      if (exit->code == 0) return {};
+      if (exit->code == 0 || is_a_sign(timeline, exit->code)) return {};
       failure.kind = error_kind(exit->last_words);
       failure.text = exit->last_words.empty() ? fmt::format("ended with exit status {}", exit->code)
                                               : exit->last_words;

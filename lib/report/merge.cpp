@@ -216,6 +216,7 @@ Report merge(std::vector<NamedReport> reports) {
   for (const auto* other : runs) {
     run.ranks.add(other->ranks);
     run.completed = run.completed && other->completed;
+    if (run.coverage.nothing.empty()) run.coverage.nothing = other->coverage.nothing;
   }
   merge_exits(runs, run);
   merge_times(runs, run);

@@ -154,6 +154,8 @@ RunReport run_from(const ordered_json& json) {
   run.diagnosis.checked = json.at("checked").get<std::vector<std::string>>();
   for (const auto& skipped : json.at("not_checked"))
     run.diagnosis.not_checked.push_back({skipped.at("rule"), skipped.at("reason")});
+  if (const auto found = json.find("coverage"); found != json.end())
+    run.coverage = {found->at("compared"), found->at("left_out"), found->at("nothing")};
   run.notes = json.at("notes").get<std::vector<std::string>>();
   for (const auto& step : json.at("roots")) {
     run.roots.push_back(

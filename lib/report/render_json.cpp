@@ -145,6 +145,10 @@ ordered_json to_json(const RunReport& run) {
                       {"ddp", ddp_block(run.ddp)},
                       {"checked", run.diagnosis.checked},
                       {"not_checked", ordered_json::array()},
+                      {"coverage",
+                       {{"compared", run.coverage.compared},
+                        {"left_out", run.coverage.left_out},
+                        {"nothing", run.coverage.nothing}}},
                       {"notes", run.notes},
                       {"roots", ordered_json::array()}};
   for (const auto& step : run.roots) {

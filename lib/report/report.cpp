@@ -267,7 +267,7 @@ bool RunReport::clean() const {
 // That nothing was found means nothing without a step that every rank completed, and too little
 // before the end of the run.
 bool RunReport::conclusive() const {
-  return completed && whole() && comparable(roots) &&
+  return completed && whole() && comparable(roots) && coverage.nothing.empty() &&
          std::any_of(steps_table.begin(), steps_table.end(),
                      [](const StepRow& row) { return row.synced.has_value(); });
 }
@@ -321,6 +321,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.probe_ms = probe_cost(timeline);
   report.completed = finished(timeline);
   report.diagnosis = diagnose(timeline, index);
+  report.coverage = coverage_of(timeline, report.diagnosis);
   report.phases = phases_of(timeline, report.diagnosis.findings);
   settle_outcome(report);
   read_strategy(timeline, report);

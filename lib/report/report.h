@@ -11,6 +11,7 @@
 
 #include "lib/diagnose/finding.h"
 #include "lib/diagnose/rank_set.h"
+#include "lib/report/coverage.h"
 #include "lib/report/phases.h"
 #include "lib/report/roots.h"
 #include "lib/timeline/fingerprint.h"
@@ -98,6 +99,7 @@ struct RunReport {
   std::vector<DdpField> ddp;
   std::vector<std::string> notes;
   Diagnosis diagnosis;
+  Coverage coverage;
   // One line: "clean", "raised in step 2 (forward): ...", "killed by SIGKILL in step 3", "timed out
   // in step 1".
   std::string outcome;

@@ -18,6 +18,16 @@ std::string names_of(const std::vector<Finding>& findings) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
+// ", replicas bit-identical": of what was compared.
+std::string what_agrees(const Report& report) {
+  const auto& [compared, left_out, nothing] = report.runs.front().coverage;
+  if (left_out > 0)
+    return fmt::format(", {} compared{}, {} not", count_of(compared, "parameter"),
+                       report.bit_identical() ? " and bit-identical" : "",
+                       count_of(left_out, "tensor"));
+  return report.bit_identical() ? ", replicas bit-identical" : "";
+}
+
 std::string reason_of(const Report& report, Health health) {
   const auto& run = report.runs.front();
   if (health == Health::kSick) return names_of(report.findings);
@@ -28,6 +38,7 @@ std::string reason_of(const Report& report, Health health) {
       return fmt::format("nothing found on {} of {}, and the others are not in this report",
                          ranks_of(run.ranks.list()), report.world_size);
     }
+    if (!run.coverage.nothing.empty()) return run.coverage.nothing;
     if (!comparable(run.roots)) return "ranks of different models cannot be compared";
     if (run.completed && run.steps_table.empty() && !run.notes.empty())
       return "nothing could be examined: " + run.notes.front();
@@ -36,8 +47,7 @@ std::string reason_of(const Report& report, Health health) {
   }
   if (report.world_size == 1) return "one rank, nothing to compare across ranks";
   return fmt::format("{} x {}{}", count_of(static_cast<std::size_t>(report.world_size), "rank"),
-                     count_of(run.steps_table.size(), "step"),
-                     report.bit_identical() ? ", replicas bit-identical" : "");
+                     count_of(run.steps_table.size(), "step"), what_agrees(report));
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ std::vector<Timeline> Timeline::parts() const {
     parts.push_back(assemble(run, std::move(records)));
     parts.back().whole_ = whole_;
     parts.back().rank_local = rank_local;
+    parts.back().layout = layout;  // of all of it
     parts.back().wrapper = owner;
     if (!owner) parts.back().wrapper.reset();
     for (auto& step : parts.back().steps) {

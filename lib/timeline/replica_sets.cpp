@@ -67,16 +67,6 @@ std::string model_of(const Timeline& timeline, const TimelineStep& start, int ra
   return text;
 }
 
-bool is_point_to_point(const Collective& call) {
-  return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
-}
-
-// Between backward and step, over all ranks, and larger than a metric.
-bool synchronizes_all(const Collective& call) {
-  return call.group.empty() && call.moment == "before-step" && call.numel > 1 &&
-         !is_point_to_point(call);
-}
-
 // Ranks with models of the same shapes, if there is no wrapper, ranks send each other tensors, and
 // nothing synchronizes all of them.
 std::vector<Ranks> stages(const Timeline& timeline) {
@@ -105,17 +95,6 @@ std::vector<Ranks> groups_of_wrappers(const Timeline& timeline, const TimelineSt
   std::set<std::string> models;
   for (const auto& group : groups) models.insert(model_of(timeline, *start, group.front()));
   return models.size() == groups.size() ? groups : std::vector<Ranks>{};
-}
-
-// Listed in _ddp_params_and_buffers_to_ignore.
-bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
-  if (!tensor.wrapper || tensor.ddp_index) return false;
-  const auto* fact =
-      timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *tensor.wrapper), "ignored");
-  if (fact == nullptr) return false;
-  const auto names = nlohmann::json::parse(fact->value).get<std::vector<std::string>>();
-  const std::string own = tensor.name.substr(tensor.name.find(':') + 1);
-  return std::find(names.begin(), names.end(), own) != names.end();
 }
 
 bool begins_apart(const Timeline& timeline, const TimelineStep* start, int tensor) {
@@ -161,7 +140,45 @@ std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
   return ids;
 }
 
+// Declared to be a part of a parameter, by something other than a wrapper.
+bool is_a_part(const Timeline& timeline, const TensorInfo& tensor) {
+  const auto& declared = timeline.layout.placements;
+  const auto found = declared.find(name_in_model(tensor.name));
+  return found != declared.end() && !tensor.ddp_index && !found->second.replicated();
+}
+
+// Which parameters are not compared because each rank has another part of them.
+void note_parts(Timeline& timeline) {
+  std::map<std::string, std::vector<std::string>> by_source;
+  for (const auto& [name, placement] : timeline.layout.placements)
+    by_source[placement.source].push_back(name);
+  for (auto& [source, names] : by_source) {
+    const std::size_t count = names.size();
+    constexpr std::size_t kNamed = 3;
+    if (count > kNamed) names.resize(kNamed);
+    timeline.notes.push_back(
+        fmt::format("not compared: {} parameter{} that {} spreads over the "
+                    "ranks ({}{})",
+                    count, count == 1 ? "" : "s", source, fmt::join(names, ", "),
+                    count > kNamed ? ", ..." : ""));
+  }
+  for (const auto& [model, count] : timeline.layout.unexamined)
+    timeline.notes.push_back(
+        fmt::format("not compared: {} tensor{} of {}, which no wrapper and no "
+                    "optimizer holds",
+                    count, count == 1 ? "" : "s", model));
+}
+
 }  // namespace
+
+bool is_ignored(const Timeline& timeline, const TensorInfo& tensor) {
+  if (!tensor.wrapper || tensor.ddp_index) return false;
+  const auto* fact =
+      timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *tensor.wrapper), "ignored");
+  if (fact == nullptr) return false;
+  const auto names = nlohmann::json::parse(fact->value).get<std::vector<std::string>>();
+  return std::find(names.begin(), names.end(), name_in_model(tensor.name)) != names.end();
+}
 
 bool is_in_no_module(const TensorInfo& tensor) {
   constexpr std::string_view kPrefix = "parameter";
@@ -171,6 +188,7 @@ bool is_in_no_module(const TensorInfo& tensor) {
 }
 
 void tell_replicas_apart(Timeline& timeline) {
+  note_parts(timeline);
   const auto* start = timeline.step(0);
   auto sets = groups_of_wrappers(timeline, start);
   if (sets.empty()) sets = stages(timeline);
@@ -189,9 +207,18 @@ void tell_replicas_apart(Timeline& timeline) {
         return tensor.kind == "parameter" && !is_in_no_module(tensor);
       });
   timeline.rank_local = experts(timeline, start);
+  // Wrappers whose ignored parameters begin apart, or some of them: each rank has its own.
+  std::set<std::optional<int>> own_wrappers;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter" && is_ignored(timeline, tensor) &&
+        begins_apart(timeline, start, tensor.id))
+      own_wrappers.insert(tensor.wrapper);
+  }
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter") continue;
-    if (is_ignored(timeline, tensor) ||
+    if (own_wrappers.contains(tensor.wrapper) && is_ignored(timeline, tensor))
+      timeline.rank_local.insert(tensor.id);
+    if (is_a_part(timeline, tensor) ||
         (modules && is_in_no_module(tensor) && begins_apart(timeline, start, tensor.id)))
       timeline.rank_local.insert(tensor.id);
   }
@@ -215,6 +242,7 @@ std::vector<Timeline> Timeline::replica_sets() const {
     set.whole_ = whole_;
     set.replicas = {ranks};
     set.rank_local = rank_local;
+    set.layout = layout;  // of all of it
     set.tensors = tensors;
     set.own_ids_.clear();
     set.run_ids_.clear();

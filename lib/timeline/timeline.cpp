@@ -86,7 +86,12 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
   timeline.whole_ = static_cast<int>(timeline.ranks().size()) == timeline.run.world_size;
   timeline.replicas = {timeline.ranks()};
 
-  for (auto& [rank, record] : timeline.records_) timeline.adopt_tensors(rank, *record);
+  std::map<int, const RankRecord*> by_rank;
+  for (auto& [rank, record] : timeline.records_) {
+    timeline.adopt_tensors(rank, *record);
+    by_rank[rank] = record.get();
+  }
+  timeline.layout = layout_of(by_rank);
   for (auto& [rank, ids] : timeline.own_ids_) ids.resize(timeline.tensors.size(), -1);
   std::set<int> wrappers;
   for (const auto& [rank, record] : timeline.records_) {

@@ -13,6 +13,7 @@
 
 #include "lib/record/reader.h"
 #include "lib/record/run_info.h"
+#include "lib/timeline/placements.h"
 #include "lib/timeline/stack.h"
 #include "lib/timeline/step_details.h"
 
@@ -119,6 +120,7 @@ class Timeline {
   // begin apart (slices of a flat copy); or, outside of wrappers, modules that begin apart in a job
   // that deals out tokens (experts).
   std::set<int> rank_local;
+  Layout layout;
 
   // The one wrapper that this is about: of a run that has only one, or of a part.
   std::optional<int> wrapper;

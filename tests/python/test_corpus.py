@@ -28,7 +28,7 @@ CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
 TIMEOUT, PATIENCE, DEADLINE = 15, 60, 400
 
 Expected = collections.namedtuple("Expected", "rule ranks steps parameters line")
-Label = collections.namedtuple("Label", "expected also never ranks")
+Label = collections.namedtuple("Label", "expected also never ranks inconclusive")
 Outcome = collections.namedtuple("Outcome", "code stdout stderr command")
 
 
@@ -50,7 +50,8 @@ def label_of(text):
             rule, [int(rank) for rank in fields["ranks"]], steps and (steps[0], steps[-1]), fields["parameters"],
             marks.get(rule, marks.get("here"))))
     also, never, ranks = (re.findall(rf"^# {key}: (.*)$", text, re.M) for key in ("also", "never", "ranks"))
-    return Label(dict(expected), " ".join(also).split(), " ".join(never).split(), int(ranks[0]) if ranks else 2)
+    return Label(dict(expected), " ".join(also).split(), " ".join(never).split(), int(ranks[0]) if ranks else 2,
+                 "\n# verdict: inconclusive\n" in text)
 
 
 def run_doctor(program, ranks, timeout, options, arguments):
@@ -153,7 +154,7 @@ class Corpus(unittest.TestCase):
         alarms = [describe(finding) for finding in all_findings(report["findings"])
                   if finding["severity"] != "advice" or finding["rule"] in label.never]
         self.assertEqual(alarms, [], self.explain("false alarm", outcome))
-        self.assertEqual(outcome.code, 0, self.explain("exit code", outcome))
+        self.assertEqual(outcome.code, 3 if label.inconclusive else 0, self.explain("exit code", outcome))
 
 
 def add_tests(program):

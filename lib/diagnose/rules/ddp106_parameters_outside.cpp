@@ -8,6 +8,7 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/timeline/replica_sets.h"
 
 namespace ddp_doctor {
 namespace {
@@ -51,51 +52,75 @@ Verdict check_parameters_outside(const Timeline& timeline) {
     return timeline.tensors[static_cast<std::size_t>(id)].ddp_index.has_value();
   };
   const auto trainable = timeline.trainable();
-  if (std::none_of(trainable.begin(), trainable.end(), covered)) return std::vector<Finding>{};
+  const bool sharded = !timeline.layout.placements.empty();
+  if (!sharded && std::none_of(trainable.begin(), trainable.end(), covered))
+    return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
   Finding finding = finding_of(kParametersOutside);
   std::set<int> outside;
-  std::size_t apart = 0;
   bool unfrozen = false;
+  bool ignored = false;
   for (const auto* step : steps) {
-    bool here = false;
     for (int id : differing(timeline, *step, Stage::kGradient)) {
       if (!is_outside(timeline, *step, id)) continue;
-      here = outside.insert(id).second || here || outside.contains(id);
-      unfrozen = unfrozen || timeline.tensors[static_cast<std::size_t>(id)].wrapper;
+      const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+      outside.insert(id);
+      unfrozen = unfrozen || tensor.wrapper;
+      ignored = ignored || is_ignored(timeline, tensor);
     }
-    apart += here ? 1 : 0;
   }
   if (outside.empty()) return std::vector<Finding>{};
   const Site* created = creation_of(timeline, outside);
   finding.first_step = first_step_of(timeline, steps, outside, created);
   finding.where =
       created ? Where{created->file, created->line, created->via} : where(timeline, "wrap");
+  const auto apart = std::ranges::count_if(steps, [&](const TimelineStep* step) {
+    return std::ranges::any_of(differing(timeline, *step, Stage::kGradient),
+                               [&](int id) { return outside.contains(id); });
+  });
   finding.ranks = all_ranks(timeline);
   finding.parameters = parameters_of(timeline, outside);
   finding.evidence["parameters_outside"] = outside.size();
   finding.evidence["steps_apart"] = apart;
   finding.evidence["steps_seen"] = steps.size();
   finding.evidence["in_a_wrapped_module"] = unfrozen;
+  // Each rank may have been meant to have its own.
+  if (ignored) finding.certainty = Certainty::kLikely;
   finding.message = fmt::format(
-      "The optimizer updates {}, which no DistributedDataParallel wrapper covers: {}. Their "
-      "gradients differ across ranks in {} of {}.",
-      list_of(finding.parameters),
+      "The optimizer updates {}, which no {} covers: {}. Their gradients differ across ranks in {} "
+      "of {}.",
+      list_of(finding.parameters), sharded ? "sharding" : "DistributedDataParallel wrapper",
       created    ? "they were created after it was constructed"
+      : ignored  ? "it was told to ignore them, or to reduce them later"
+      : sharded  ? "they are plain parameters beside sharded ones"
       : unfrozen ? "they were frozen or missing when it was constructed"
                  : "their module was never wrapped",
       apart, count_of(steps.size(), "step"));
-  finding.prescription = {
-      unfrozen ? "Construct DistributedDataParallel again after unfreezing or adding parameters, "
-                 "or construct it when everything that will be trained requires gradients."
-               : "Wrap that module too, or make it a submodule of the wrapped one.",
-      "ddp",
-      {},
-      {"allreduce-flat"}};
-  if (created)  // no strategy wraps a model again
-    finding.prescription = {finding.prescription.text, ""};
+  const std::string construct_again =
+      "Construct DistributedDataParallel again after unfreezing or adding parameters, or construct "
+      "it when everything that will be trained requires gradients.";
+  if (ignored) {
+    finding.prescription = {
+        "All-reduce their gradients by hand before optimizer.step(), or do not let "
+        "DistributedDataParallel ignore them.",
+        "allreduce-flat"};
+  } else if (sharded) {
+    finding.prescription = {
+        "Shard them too (fully_shard on the root module, no ignored parameters), or all-reduce "
+        "their gradients by hand before optimizer.step().",
+        ""};
+  } else if (created) {  // no strategy wraps a model again
+    finding.prescription = {construct_again, ""};
+  } else {
+    finding.prescription = {
+        unfrozen ? construct_again
+                 : "Wrap that module too, or make it a submodule of the wrapped one.",
+        "ddp",
+        {},
+        {"allreduce-flat"}};
+  }
   return std::vector{finding};
 }
 

@@ -12,6 +12,15 @@
 namespace ddp_doctor {
 namespace {
 
+// The gradient of the step before, on which an optimizer steps again.
+bool is_left_over(const Timeline& timeline, const TimelineStep& step, int id) {
+  const auto* before = timeline.step(step.number - 1);
+  if (before == nullptr || !before->examined()) return false;
+  const auto was = before->find(step.first_rank(), id, Stage::kGradient);
+  const auto is = step.find(step.first_rank(), id, Stage::kGradient);
+  return was && is && was->bits == is->bits;
+}
+
 Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
@@ -24,7 +33,8 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
     std::set<int> here;
     for (int id : differing(timeline, *step, Stage::kGradient)) {
       const auto usage = step->usage(step->first_rank(), id);
-      if (usage && usage->assigned && !usage->used) here.insert(id);
+      if (usage && usage->assigned && !usage->used && !is_left_over(timeline, *step, id))
+        here.insert(id);
     }
     if (here.empty()) continue;
     ++affected;

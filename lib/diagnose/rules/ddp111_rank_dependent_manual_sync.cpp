@@ -121,21 +121,32 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
   return {};
 }
 
+// Parameters by their gradient on `rank`. Two parameters may have one gradient by construction:
+// these are left out.
+std::map<std::array<std::uint8_t, 16>, int> by_gradient(const TimelineStep& step,
+                                                        const std::vector<int>& ids, int rank) {
+  std::map<std::array<std::uint8_t, 16>, std::vector<int>> all;
+  for (int id : ids) {
+    const auto seen = step.find(rank, id, Stage::kGradient);
+    if (seen && seen->max_abs > 0.0) all[seen->bits].push_back(id);
+  }
+  std::map<std::array<std::uint8_t, 16>, int> single;
+  for (const auto& [bits, its] : all) {
+    if (its.size() == 1) single.emplace(bits, its.front());
+  }
+  return single;
+}
+
 // Parameters whose gradient on `rank` is, bit for bit, the first rank's gradient of another
 // parameter of the same shape.
 std::set<int> exchanged(const TimelineStep& step, const std::vector<int>& ids, int rank) {
-  std::map<std::array<std::uint8_t, 16>, int> on_first;
-  for (int id : ids) {
-    if (const auto seen = step.find(step.first_rank(), id, Stage::kGradient);
-        seen && seen->max_abs > 0.0)
-      on_first.emplace(seen->bits, id);
-  }
   std::set<int> found;
-  for (int id : ids) {
-    const auto seen = step.find(rank, id, Stage::kGradient);
-    if (!seen || seen->numel < 2) continue;
-    const auto other = on_first.find(seen->bits);
-    if (other != on_first.end() && other->second != id) found.insert(id);
+  if (rank == step.first_rank()) return found;
+  const auto on_first = by_gradient(step, ids, step.first_rank());
+  for (const auto& [bits, id] : by_gradient(step, ids, rank)) {
+    const auto other = on_first.find(bits);
+    if (other == on_first.end() || other->second == id) continue;
+    if (step.find(rank, id, Stage::kGradient)->numel >= 2) found.insert(id);
   }
   return found;
 }

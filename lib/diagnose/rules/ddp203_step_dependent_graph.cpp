@@ -13,9 +13,11 @@
 namespace ddp_doctor {
 namespace {
 
-// The step used another wrapper, which may share parameters with this one.
+// The step had no backward at all, or used another wrapper, which may share parameters with this
+// one.
 bool took_no_part(const Timeline& timeline, const TimelineStep& step) {
   const auto* record = step.first();
+  if (record->backwards == 0) return true;
   if (!timeline.wrapper || record->forwards_through_wrapper + record->forwards_around_wrapper > 0)
     return false;
   const auto actions = actions_of(record->trace);

@@ -19,6 +19,11 @@ bool still_in_step(const TimelineStep& step, int tensor) {
   return before && after && before->values == after->values;
 }
 
+bool has_gradient(const TimelineStep& step, int tensor) {
+  const auto gradient = step.find(step.first_rank(), tensor, Stage::kGradient);
+  return gradient && (gradient->max_abs > 0.0 || gradient->nonfinite > 0);
+}
+
 // Parameters whose gradient is present and zero in every step (`0.0 * output.sum()`).
 std::set<int> idle(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
   std::set<int> ids;
@@ -53,7 +58,7 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
       const auto was = before.find(before.first_rank(), id, Stage::kWeight);
       const auto is = now.find(now.first_rank(), id, Stage::kWeight);
       if (!usage || !usage->in_optimizer || !was || !is || was->bits == is->bits ||
-          still_in_step(now, id))
+          has_gradient(now, id) || still_in_step(now, id))
         continue;
       moved.insert(id);
       here = true;

@@ -29,10 +29,20 @@ bool is_broadcast(const Timeline& timeline, const TensorInfo& tensor) {
   return true;
 }
 
+// The program passes it to a collective, such as once per epoch: no step may show it.
+bool is_brought_together(const Timeline& timeline, const TensorInfo& tensor) {
+  const auto* record = timeline.record(timeline.first_rank());
+  const std::string target = "weight of " + tensor.name;
+  return std::any_of(record->calls.begin(), record->calls.end(), [&](const LoggedCall& call) {
+    return call.target == target &&
+           (call.op.starts_with("all_reduce") || call.op.starts_with("broadcast"));
+  });
+}
+
 // It differs across ranks and is not equal again in any later step.
 bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
                  const TensorInfo& tensor) {
-  if (is_broadcast(timeline, tensor)) return false;
+  if (is_broadcast(timeline, tensor) || is_brought_together(timeline, tensor)) return false;
   bool apart = false;
   for (const auto* step : steps) {
     const bool here = step->groups(tensor.id, Stage::kBuffer).size() > 1;

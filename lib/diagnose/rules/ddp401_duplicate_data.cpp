@@ -232,12 +232,25 @@ std::vector<Finding> samplers_apart(const Timeline& timeline) {
   return {};
 }
 
+// A model beside a wrapped one whose gradients nobody synchronizes: a reference that every rank
+// trains alike on purpose.
+bool is_a_reference(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
+  if (timeline.has_wrapper()) return false;
+  const bool beside = std::any_of(timeline.tensors.begin(), timeline.tensors.end(),
+                                  [](const TensorInfo& tensor) { return tensor.wrapper; });
+  return beside && std::all_of(steps.begin(), steps.end(), [](const TimelineStep* step) {
+           return step->first()->collectives == 0;
+         });
+}
+
 Verdict check_duplicate_data(const Timeline& timeline) {
   if (all_ranks(timeline).size() < 2)
     return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.size() < kMinSteps)
     return Undecidable{fmt::format("fewer than {} steps were completed by every rank", kMinSteps)};
+  if (is_a_reference(timeline, steps))
+    return Undecidable{"nothing synchronizes this model: every rank may train it alike on purpose"};
   std::set<int> ranks;
   std::size_t same = 0;
   std::size_t seen = 0;

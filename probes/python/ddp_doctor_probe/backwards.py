@@ -30,8 +30,7 @@ class Backwards:
         session.forwards.inside.clear()
         session.forwards.around = None
         session.enter(native.BACKWARD)
-        if isinstance(tensors, self.torch.Tensor):
-            tensors = [tensors]
+        tensors = graph.as_list(tensors, self.torch)
         if session.history.counts.backwards < FIRST_BACKWARDS:
             # Finds models without a wrapper before their gradients arrive.
             session.tensors.add_parameters(list(graph.leaves(tensors).values()), anonymous=False)
@@ -54,7 +53,7 @@ class Backwards:
         self.retained = retained
         self.place = places.place()[:2]
         session.site("backward")
-        if session.recording and len(tensors) == 1 and tensors[0].numel() == 1:
+        if session.recording and len(tensors) == 1 and isinstance(tensors[0], self.torch.Tensor) and tensors[0].numel() == 1:
             loss = session.tensors.loss(tensors[0])
             if loss is not None:
                 session.history.losses.append(loss)
@@ -157,7 +156,7 @@ class Backwards:
     def by_hand(self, inputs):
         """torch.autograd.grad: the reducer's hooks do not fire in it."""
         session = self.session
-        if any(session.tensors.known(tensor) is not None for tensor in inputs if isinstance(tensor, self.torch.Tensor)):
+        if any(session.tensors.known(tensor) is not None for tensor in graph.as_list(inputs, self.torch)):
             session.history.token("G")
             session.site("autograd.grad")
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives that the program calls itself."""
+import os
+
 from . import native, places
 from .forwards import group_key, ranks_of
 from .passive import passive
 
 MAX_AWAITED = 1000  # programs may drop their handles
+DIFFERENTIABLE = os.path.join("distributed", "nn", "functional.py")
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
@@ -30,6 +33,8 @@ class Collectives:
             moment = "forward"
         elif session.backwards.fresh:
             moment = "before-step"
+        elif session.recording and places.in_forward():
+            moment = "forward"
         else:
             moment = "outside"
         numel = sum(t.numel() for t in tensors)
@@ -39,11 +44,14 @@ class Collectives:
         counts.collectives += 1
         counts.bytes += sum(t.numel() * t.element_size() for t in tensors)
         target = ""
-        if session.recording:
+        if session.recording or (moment == "outside" and numel > 1):  # buffers may be synchronized once per epoch
             target = self.target_of(tensors)
+        if session.recording:
             if moment == "before-step" and not self.gradients_seen:
                 self.gradients_seen = True
                 session.backwards.examine_gradients(native.COLLECTIVE, session.tensors.parameters())
+        if not target and numel > 1 and op not in POINT_TO_POINT:
+            self.exchanges(moment)
         session.history.token("C" + ("g" if target.startswith("gradient") else "w" if target.startswith("weight") else ""))
         file, line, _ = places.place()
         dtype = str(tensors[0].dtype)[len("torch."):] if tensors else ""
@@ -54,6 +62,19 @@ class Collectives:
             "op": op, "reduce": reduce, "dtype": dtype, "numel": numel, "group": "" if whole else ",".join(map(str, ranks)),
             "moment": moment, "target": target, "file": file, "line": line,
         })
+
+    def exchanges(self, moment):
+        """Ranks exchange tensors that are neither gradients nor weights: in both directions of the graph, these are activations."""
+        if self.session.recording and moment in ("forward", "backward"):
+            self.session.fact("activations", moment, True)
+
+    @passive
+    def by_torch(self, op, file):
+        """A collective that torch issues: of these, only what tells how the program spreads its model over the ranks."""
+        if op in POINT_TO_POINT and "pipelining" in file:
+            self.session.fact("activations", "point-to-point", True)
+        elif file.endswith(DIFFERENTIABLE):
+            self.exchanges("backward" if self.session.backwards.depth else "forward")
 
     @passive
     def ends(self):

@@ -3,6 +3,16 @@
 import dataclasses
 
 
+def is_edge(root):
+    """Whether it is a GradientEdge, which stands for a tensor (torch.distributed.pipelining)."""
+    return hasattr(root, "node") and hasattr(root, "output_nr") and not hasattr(root, "grad_fn")
+
+
+def as_list(roots, torch):
+    """The roots of a backward pass, or the inputs of torch.autograd.grad, as torch takes them: one, or several."""
+    return [roots] if isinstance(roots, torch.Tensor) or is_edge(roots) else roots if isinstance(roots, (list, tuple)) else list(roots)
+
+
 def tensors_in(output, torch, depth=4):
     """The tensors in an output of forward: nested tuples, lists, dicts, dataclasses."""
     if isinstance(output, torch.Tensor):
@@ -20,16 +30,17 @@ def tensors_in(output, torch, depth=4):
     return [tensor for child in children for tensor in tensors_in(child, torch, depth - 1)]
 
 
-def leaves(tensors):
-    """id -> leaf tensor (parameter) from which `tensors` were computed."""
+def leaves(roots):
+    """id -> leaf tensor (parameter) from which `roots` were computed: tensors, or edges of the graph."""
     found = {}
     seen = {}  # keeps the nodes alive: a new node could reuse the id of a freed one
     todo = []
-    for tensor in tensors:
-        if tensor.grad_fn is not None:
-            todo.append(tensor.grad_fn)
-        elif tensor.requires_grad:
-            found[id(tensor)] = tensor
+    for root in roots:
+        node = root.node if is_edge(root) else root.grad_fn
+        if node is not None:
+            todo.append(node)
+        elif root.requires_grad:
+            found[id(root)] = root
     while todo:
         node = todo.pop()
         if id(node) in seen:

@@ -21,6 +21,7 @@
     multiprocessing.Process                          exceptions of a spawned rank
     DataParallel.__init__                            to report that it is not examined
 """
+import collections.abc
 import functools
 import importlib
 import inspect
@@ -124,7 +125,10 @@ def _collective(torch, name, original):
     def collective(*args, **kwargs):
         here = session.current
         # Calls by torch itself (join, SyncBatchNorm, ...) or inside another collective are not the user's collectives.
-        if here is None or here.collectives.in_progress or places.caller_is_torch(1):
+        if here is None or here.collectives.in_progress:
+            return original(*args, **kwargs)
+        if by := places.torch_caller(1):
+            here.collectives.by_torch(name, by)
             return original(*args, **kwargs)
         here.collectives.in_progress = True
         here.call_in_handler(sys.exc_info()[1])
@@ -261,11 +265,16 @@ def _forward(torch):
 
 
 def _backward(torch):
+    def once(tensors):
+        """A generator, such as model.parameters(), can be read only once."""
+        return tuple(tensors) if isinstance(tensors, collections.abc.Iterator) else tensors
+
     def passes(original):
         def backward(tensors, *args, **kwargs):
             here = session.current
             if here is None:
                 return original(tensors, *args, **kwargs)
+            tensors = once(tensors)
             retain_graph, create_graph = (tuple(args[1:3]) + (None, None))[:2]  # as Tensor.backward passes them
             here.backwards.begins(tensors, bool(
                 kwargs.get("retain_graph", retain_graph) or kwargs.get("create_graph", create_graph)))
@@ -285,7 +294,8 @@ def _backward(torch):
         def grad(outputs, inputs, *args, **kwargs):
             here = session.current
             if here is not None:
-                here.backwards.by_hand([inputs] if isinstance(inputs, torch.Tensor) else list(inputs))
+                inputs = once(inputs)
+                here.backwards.by_hand(inputs)
             return original(outputs, inputs, *args, **kwargs)
 
         return grad

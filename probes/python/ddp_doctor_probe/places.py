@@ -70,14 +70,26 @@ def _shown(file):
     return real if relative.startswith(os.pardir) else relative
 
 
-def caller_is_torch(depth):
-    """Whether the frame `depth` above the caller's belongs to torch itself. A strategy counts as the program."""
+def torch_caller(depth):
+    """The file, within torch, of the frame `depth` above the caller's; "" if it does not belong to torch. A strategy counts as the program."""
     frame = sys._getframe(depth + 1)
     while frame is not None and _kind(frame.f_code.co_filename) == _NOBODY:
         if frame.f_code.co_filename.startswith(_STRATEGIES):
-            return False
+            return ""
         frame = frame.f_back
-    return frame is not None and _kind(frame.f_code.co_filename) == _TORCH
+    if frame is None or _kind(frame.f_code.co_filename) != _TORCH:
+        return ""
+    return frame.f_code.co_filename.rpartition(f"{os.sep}torch{os.sep}")[2]
+
+
+def in_forward():
+    """Whether a module's forward is on the stack."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl" and _kind(frame.f_code.co_filename) == _TORCH:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def raised_at(trace):

@@ -91,6 +91,7 @@ class Steps:
         session.site(f"step {known.number}")
         if not self.state_written:
             self._write_state()
+            self._note_the_rest()
         if session.recording:
             pairs = [(e, e.ref()) for e in known.entries if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
@@ -135,6 +136,12 @@ class Steps:
             session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs)
         session.record.step({"step": 0, "started_ns": self.started_ns})
         session.record.swap()
+
+    def _note_the_rest(self):
+        try:
+            self.session.tensors.note_the_rest()
+        except Exception as error:  # the step is examined all the same
+            self.session.failed("note_the_rest", error)
 
     def state_loaded(self, optimizer):
         known = self.optimizer_of.get(optimizer)

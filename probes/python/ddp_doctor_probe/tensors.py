@@ -7,11 +7,12 @@ wrapper covers, named by the module that holds them). Only weak references are k
 import gc
 import weakref
 
-from . import native, note, places
+from . import native, note, placements, places
 from .passive import passive
 
 MAX_CREATED = 10000  # parameters whose origin is remembered
 SMALL = 16384  # elements that are read in a few microseconds
+FLATTENED = {"FullyShardedDataParallel", "DeepSpeedEngine"}  # they cut tensors where they like
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
 
@@ -20,7 +21,7 @@ class Entry:
 
     __slots__ = (
         "id", "name", "kind", "dtype", "dtype_name", "sizes", "numel", "trainable", "wrapper", "index", "module", "attribute",
-        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since", "seen",
+        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since", "seen", "managed",
     )
 
     def tensor(self):
@@ -49,6 +50,8 @@ class Tensors:
         self.undescribed = []
         self.created = {}  # id(parameter) -> (weak reference to it, where, in which step), of those created after a model was wrapped
         self.skipped = set()  # objects that cannot be examined
+        self.managed = {}  # placements.by_module of the model that is being added
+        self.gathers = False  # a module had plain parameters in the place of its shards
         self.on_device = torch.version.cuda is not None  # GPU tensors are examined on the GPU
 
     # ---- finding
@@ -57,9 +60,12 @@ class Tensors:
         entry = self.by_object.get(id(parameter))
         return entry if entry is not None and entry.ref() is parameter else None
 
-    def add_model(self, module, wrapper=None, indices=None):
-        """All parameters and buffers of `module`. `indices`: id(parameter) -> index in the reducer's list."""
+    def add_model(self, module, wrapper=None, indices=None, held=()):
+        """All parameters and buffers of `module`. `indices`: id(parameter) -> index in the reducer's list. `held`: ids of parameters that an
+        optimizer holds."""
         label, fresh = self._label(module)
+        self.managed = {key: placement for key, placement in placements.by_module(module).items() if placement or key not in held}
+        self.gathers = self.gathers or None in self.managed.values()
         if wrapper is not None:
             self.wrapped[wrapper] = label
         added = []
@@ -90,32 +96,36 @@ class Tensors:
         if not unknown:
             return
         for module in self._outermost_modules_with(unknown):
-            sharded = _sharded_by(module)
-            if sharded:
-                note.saw(sharded)
-                self.session.warn(f"{type(module).__name__}: {sharded} shards it across ranks, so there are no replicas to compare")
-                self.skipped.update(id(parameter) for parameter in module.parameters())
+            self.add_model(module, held=unknown if anonymous else ())
+            if any(placement and placement["source"] in FLATTENED for placement in self.managed.values()):
                 anonymous = False  # the optimizer's other tensors are its shards
-            else:
-                self.add_model(module)
         for position, parameter in enumerate(parameters):
             if anonymous and id(parameter) in unknown and self.known(parameter) is None and id(parameter) not in self.skipped:
                 self._add("", f"parameter{position}", "parameter", parameter, None, "", "", None, None)
 
-    def _outermost_modules_with(self, unknown):
+    def note_the_rest(self):
+        """Models of which nothing is examined, because no wrapper and no optimizer holds them: a teacher, the centre of a loss."""
+        lazy = self.torch.nn.parameter.UninitializedTensorMixin
+        for module in self._outermost_modules():
+            tensors = [t for t in (*module.parameters(), *module.buffers()) if not isinstance(t, lazy) and t.is_floating_point()]
+            mine = any(self.known(t) is not None or id(t) in self.skipped for t in tensors) or placements.by_module(module)
+            if tensors and not mine and not type(module).__module__.startswith("torch."):
+                self.session.fact("unexamined", type(module).__name__, len(tensors))
+
+    def _outermost_modules(self):
         torch = self.torch
         modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
         wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
         modules = [m for m in modules if not isinstance(m, wrappers) and "_modules" in m.__dict__]
         inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
-        found = []
-        for module in modules:
-            if id(module) in inner:
-                continue
-            # DeepSpeed's optimizers hold flat copies that are in no module.
-            if type(module).__name__ == "DeepSpeedEngine" or any(id(parameter) in unknown for parameter in module.parameters()):
-                found.append(module)
-        return found
+        return [module for module in modules if id(module) not in inner]
+
+    def _outermost_modules_with(self, unknown):
+        # DeepSpeed's optimizers hold flat copies that are in no module.
+        return [
+            module for module in self._outermost_modules()
+            if type(module).__name__ == "DeepSpeedEngine" or any(id(parameter) in unknown for parameter in module.parameters())
+        ]
 
     def _label(self, module):
         """(label that distinguishes several models, whether this model is new). The first model needs no label until there is a second."""
@@ -153,6 +163,15 @@ class Tensors:
                 entry.replaced, entry.pointer = False, _pointer(tensor)
                 self.undescribed.append(entry)
             return []
+        placement = None
+        if kind == "parameter" and id(tensor) not in self.skipped:
+            if id(tensor) in self.managed and self.managed[id(tensor)] is None:
+                return []  # gathered from shards, for a while
+            placement = self.managed.get(id(tensor)) or placements.of(tensor)
+            if placement and owner is None and self.gathers:
+                placement = dict(placement, source="fully_shard")  # what stands for it in its module is gathered
+            if placement and self._is_a_part(name, tensor, placement):
+                return []
         dtype_name = str(tensor.dtype)[len("torch."):]
         reason = self._why_not(tensor, dtype_name)
         if reason:
@@ -166,6 +185,7 @@ class Tensors:
         entry.kind, entry.dtype, entry.dtype_name = kind, tensor.dtype, dtype_name
         entry.sizes, entry.numel = list(tensor.shape), tensor.numel()
         entry.trainable = kind == "parameter" and tensor.requires_grad
+        entry.managed = id(tensor) in self.managed
         entry.wrapper, entry.index = wrapper, (indices or {}).get(id(tensor), None)
         entry.module = weakref.ref(owner) if owner is not None else None
         entry.attribute, entry.module_name = attribute, prefix
@@ -199,9 +219,21 @@ class Tensors:
                 entry.trainable = entry.trainable and entry.arrivals > 0
                 self.undescribed.append(entry)
 
+    def _is_a_part(self, name, tensor, placement):
+        """Records the placement. Whether the tensor cannot be examined: a distributed one, or shards whose bounds are not those of its name."""
+        self.session.fact("placement", name, placement)
+        source = placement["source"]
+        part = hasattr(tensor, "device_mesh") or hasattr(tensor, "_local_shard")
+        if part or (source in FLATTENED and not placements.is_whole(placement)):
+            self.skipped.add(id(tensor))
+            if id(tensor) in self.managed:
+                note.saw(source)
+            return True
+        return False
+
     def _why_not(self, tensor, dtype_name):
-        if type(tensor).__name__ == "DTensor" or hasattr(tensor, "_local_shard") or getattr(tensor, "_is_flat_param", False):
-            return "it is sharded across ranks, so there are no replicas to compare"
+        if type(tensor).__name__ == "DTensor":
+            return "a buffer that is a DTensor is not examined"
         if tensor.device.type == "meta" or isinstance(tensor, self.torch.nn.parameter.UninitializedTensorMixin):
             return "it has no storage yet"
         if dtype_name not in DTYPES:
@@ -226,7 +258,7 @@ class Tensors:
         left = []
         for entry in self.unhooked:
             parameter = entry.ref()
-            if parameter is None or entry.hook is not None:
+            if parameter is None or entry.hook is not None or entry.managed:
                 continue
             if not parameter.requires_grad or not parameter.is_leaf:
                 left.append(entry)
@@ -440,17 +472,6 @@ def _dense(tensor, strided):
 
 def _nothing():
     return None
-
-
-def _sharded_by(module):
-    """The name of the class that shards the parameters of `module` or of a part of it; empty if none does."""
-    for part in module.modules():
-        names = {kind.__name__ for kind in type(part).__mro__}
-        if names & {"FullyShardedDataParallel", "FSDPModule"}:
-            return "FullyShardedDataParallel"
-        if "DeepSpeedEngine" in names and getattr(part, "zero_optimization_stage", int)() > 0:
-            return "DeepSpeedEngine"
-    return ""
 
 
 def _pointer(tensor):

@@ -21,8 +21,8 @@ def of(session, known, covered):
         parameter = entry.ref()
         if not entry.trainable and entry.arrivals == 0 and (parameter is None or not parameter.requires_grad):
             continue
-        if entry.since > before_backwards:
-            continue  # found in this step: its earlier gradients are unknown
+        if entry.since > before_backwards or entry.managed:
+            continue  # found in this step: its earlier gradients are unknown; or its gradients arrive elsewhere
         arrivals = entry.arrivals - entry.arrivals_at_step
         if arrivals:
             flags = ARRIVED
