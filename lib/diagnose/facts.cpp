@@ -88,13 +88,19 @@ bool reduced_in_step(const Timeline& timeline, const TimelineStep& step, int id,
     const auto groups = at.groups(id, Stage::kWeight, replicas);
     return groups.size() == 1 && groups.front().size() == replicas.size();
   };
-  if (!equal(step)) return false;
+  const auto& calls = step.first()->calls;
+  const bool in_step = std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
+    return call.moment == "optimizer";
+  });
+  if (!in_step || !equal(step)) return false;
   // When they were last seen: the steps of other optimizers do not show them.
   for (auto before = timeline.steps.rbegin(); before != timeline.steps.rend(); ++before) {
     if (before->number >= step.number || !before->examined() || !weight(*before)) continue;
     return equal(*before) && weight(*before)->bits != weight(step)->bits;
   }
-  return false;
+  const auto was = step.sample(replicas.front(), id, Stage::kWeightBefore);
+  const auto is = step.sample(replicas.front(), id, Stage::kWeight);
+  return was && is && was->values != is->values;
 }
 
 }  // namespace

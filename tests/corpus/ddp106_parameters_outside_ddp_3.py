@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The temperature of a contrastive loss is kept out of DDP, for a custom update that was never written."""
-# expect: DDP106 step 1 parameters temperature offset
+# expect: DDP106 step 1 parameters calibration.*
 import sys
 
 import torch
@@ -10,16 +10,25 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
+class Calibration(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor([1.5, 1.5]))
+        self.offset = nn.Parameter(torch.zeros(2))
+
+    def forward(self, scores):
+        return scores * self.temperature.sum().exp() + self.offset.sum()
+
+
 class Matcher(nn.Module):
     def __init__(self, width=14):
         super().__init__()
         self.left, self.right = nn.Linear(9, width), nn.Linear(9, width)
-        self.temperature = nn.Parameter(torch.tensor([1.5, 1.5]))
-        self.offset = nn.Parameter(torch.zeros(2))
+        self.calibration = Calibration()
 
     def forward(self, a, b):
         scores = F.normalize(self.left(a), dim=1) @ F.normalize(self.right(b), dim=1).T
-        return scores * self.temperature.sum().exp() + self.offset.sum()
+        return self.calibration(scores)
 
 
 def main(variant, steps=8):
@@ -27,7 +36,7 @@ def main(variant, steps=8):
     torch.manual_seed(6)
     net = Matcher()
     if variant == "bug":
-        DDP._set_params_and_buffers_to_ignore_for_model(net, ["temperature", "offset"])
+        DDP._set_params_and_buffers_to_ignore_for_model(net, ["calibration.temperature", "calibration.offset"])
     model = DDP(net)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     data = torch.Generator().manual_seed(dist.get_rank())

@@ -29,6 +29,8 @@ class Collectives:
         whole = ranks is None or len(ranks) == session.world_size
         if session.backwards.depth:
             moment = "backward"
+        elif session.steps.updating:
+            moment = "optimizer"
         elif session.forwards.inside:
             moment = "forward"
         elif session.backwards.fresh:

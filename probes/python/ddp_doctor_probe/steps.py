@@ -36,6 +36,7 @@ class Steps:
         self.optimizer_of = weakref.WeakKeyDictionary()
         self.made_at = weakref.WeakKeyDictionary()  # optimizer -> where it was constructed
         self.depth = 0
+        self.updating = False  # an optimizer has its gradients, and its step() has not returned
         self.scale = None
         self.state_written = False
         self.unused_before = None
@@ -150,6 +151,7 @@ class Steps:
 
     @passive
     def gradients_ready(self, optimizer):
+        self.updating = self.depth > 0
         known = self.optimizer_of.get(optimizer)
         if known is not None and self.session.recording:
             self.session.backwards.examine_gradients(native.GRADIENT, self._covered(known))
@@ -159,6 +161,7 @@ class Steps:
     def optimizer_ends(self, optimizer):
         self.depth = max(0, self.depth - 1)
         if self.depth == 0:
+            self.updating = False
             self.step_ends(optimizer, False)
         else:
             self.session.backwards.fresh = False  # an optimizer inside another one has used the gradients
