@@ -49,6 +49,7 @@ std::optional<Divergence> divergence_in(const Logs& logs, const std::string& gro
       const auto call = calls[rank].find(position);
       if (call != calls[rank].end()) found.at[rank] = call->second;
     }
+    if (found.at.empty()) continue;
     const auto all = [&](const auto& holds) {
       return std::all_of(found.at.begin(), found.at.end(),
                          [&](const auto& entry) { return holds(*entry.second); });

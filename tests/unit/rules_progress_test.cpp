@@ -48,6 +48,13 @@ class Hang {
     calls.push_back(call);
     return calls.back();
   }
+  // One that no other rank takes part in.
+  LoggedCall& local(int rank, const std::string& op, int line, int step) {
+    LoggedCall& alone = call(rank, op, line, step);
+    --positions_[rank];
+    alone.position = 0;
+    return alone;
+  }
   LoggedCall& waits(int rank, const std::string& op, int line) {
     LoggedCall& waiting = call(rank, op, line);
     waiting.end_ns = 0;
@@ -247,17 +254,13 @@ TEST(CollectiveMismatch, BlamesTheRankThatSkippedABackwardAndNotOneWhoseBackward
     Hang hang(2, 0);
     for (int step : {1, 2}) {
       for (int rank : {0, 1}) {
-        auto& forward = hang.call(rank, "ddp.forward", 9, step);
-        forward.position = 0;
+        hang.local(rank, "ddp.forward", 9, step);
         if (rank == 0 || step == 1) hang.train(rank, step);
-        if (rank == 1 && step == 2 && !skipped) {
-          auto& backward = hang.call(rank, "ddp.backward", 10, step);
-          backward.reduce = "no_gradient";
-          backward.position = 0;
-        }
+        if (rank == 1 && step == 2 && !skipped)
+          hang.local(rank, "ddp.backward", 10, step).reduce = "no_gradient";
       }
     }
-    hang.call(1, "ddp.forward", 9, 3).position = 0;
+    hang.local(1, "ddp.forward", 9, 3);
     hang.waits(1, "ddp.backward", 10).step = 3;
     const auto findings = hang.findings();
     ASSERT_THAT(codes_of(findings), ElementsAre("DDP502"));
