@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "lib/error.h"
@@ -45,6 +46,9 @@ ExaminedProgram unexamined(ExaminedProgram program) {
   return program;
 }
 
+// Ctrl-C: the examination ends with what its runs have shown so far.
+struct CutShort {};
+
 // The runs of one examination, each in a folder of its own within the examination's.
 class Runs {
  public:
@@ -80,8 +84,12 @@ class Runs {
       clear_progress();
       if (!run.failure.empty()) failure = run.failure;
     }
-    if (failure && run.index == 0) throw Error(*failure);
-    if (interrupt_.requested()) throw Interrupted("interrupted; every rank was stopped");
+    if (interrupt_.requested()) InterruptGuard::let_go();
+    if (failure && run.index == 0) {
+      if (interrupt_.requested()) throw Interrupted("interrupted before any step was recorded");
+      throw Error(*failure);
+    }
+    if (interrupt_.requested()) throw CutShort();
   }
 
   // In turn, so that other load on this machine affects all of them; in alternating order, so that
@@ -117,6 +125,19 @@ class Runs {
   int count_ = 0;
 };
 
+// What the runs that `work` makes have shown, up to Ctrl-C.
+Report report_of(const Runs& runs, const std::function<void()>& work) {
+  bool interrupted = false;
+  try {
+    work();
+  } catch (const CutShort&) {
+    interrupted = true;
+  }
+  Report report = read_examination(runs.folder());
+  report.interrupted = interrupted;
+  return report;
+}
+
 // Runs whose step times can be compared.
 std::vector<std::pair<int, ExaminedProgram>> worth_timing(
     const Report& report, const std::vector<ExaminedProgram>& programs) {
@@ -140,16 +161,16 @@ ExaminedProgram under(const ExaminedProgram& program, const std::string& strateg
 Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
                const ExaminationOptions& options, Streams streams) {
   Runs runs(purpose, options, streams);
-  for (const auto& program : programs) runs.add(program);
-  if (options.repeats > 0) {
-    runs.repeat(worth_timing(read_examination(runs.folder()), programs), options.repeats);
-  }
-  return read_examination(runs.folder());
+  return report_of(runs, [&] {
+    for (const auto& program : programs) runs.add(program);
+    if (options.repeats > 0)
+      runs.repeat(worth_timing(read_examination(runs.folder()), programs), options.repeats);
+  });
 }
 
-Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions& options,
-                       Streams streams) {
-  Runs runs(Purpose::kFix, options, streams);
+namespace {
+
+void make_fix_runs(Runs& runs, const ExaminedProgram& program, const ExaminationOptions& options) {
   std::vector<ExaminedProgram> programs = {program};
   runs.add(program);
   const auto try_each = [&](const std::vector<std::string>& strategies) {
@@ -171,7 +192,14 @@ Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions&
   if (options.repeats > 0) {
     runs.repeat(worth_timing(read_examination(runs.folder()), programs), options.repeats);
   }
-  return read_examination(runs.folder());
+}
+
+}  // namespace
+
+Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions& options,
+                       Streams streams) {
+  Runs runs(Purpose::kFix, options, streams);
+  return report_of(runs, [&] { make_fix_runs(runs, program, options); });
 }
 
 Report read_examination(const fs::path& folder) {

@@ -27,7 +27,9 @@ struct ExaminationOptions {
 
 // Runs them one after another; the verdict is about the first, the others are shown for comparison,
 // or there is a verdict about each (kCompare). Throws Error if the first cannot be run at all (with
-// the ranks' output), Interrupted on Ctrl-C. Progress goes to `streams.err` if it is a terminal.
+// the ranks' output), Interrupted on Ctrl-C before any of it could be seen, or at the second one;
+// otherwise Ctrl-C ends the runs, and the report tells what they have shown. Progress goes to
+// `streams.err` if it is a terminal.
 Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
                const ExaminationOptions& options, Streams streams);
 

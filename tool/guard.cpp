@@ -17,6 +17,7 @@
 
 #include "lib/error.h"
 #include "lib/log.h"
+#include "tool/interrupt.h"
 #include "tool/process_table.h"
 
 namespace ddp_doctor {
@@ -44,7 +45,7 @@ void end_whom(Find find) {
   for (int empty_looks = 0; empty_looks < 2 && Clock::now() - begun < kPatience;) {
     const std::vector<pid_t> found = find();
     empty_looks = found.empty() ? empty_looks + 1 : 0;
-    const bool asking = Clock::now() - begun < kAsked;
+    const bool asking = Clock::now() - begun < kAsked && !InterruptGuard::insisted();
     for (const pid_t pid : found) {
       if (!asking) {
         kill(pid, SIGKILL);

@@ -18,13 +18,13 @@
 
 #include "lib/error.h"
 #include "lib/log.h"
-#include "lib/timeline/replica_watch.h"
 #include "tool/command.h"
 #include "tool/interrupt.h"
 #include "tool/launch.h"
 #include "tool/movement.h"
 #include "tool/program_launch.h"
 #include "tool/run_folder.h"
+#include "tool/run_watch.h"
 
 namespace ddp_doctor {
 namespace {
@@ -37,8 +37,8 @@ constexpr auto kLookForPeersEvery = std::chrono::milliseconds(20);
 // How long the reporting rank waits for the others once its own program has ended and none of them
 // moves.
 constexpr auto kWaitForOthers = seconds(20);
-// The same after SIGTERM: torchrun's follows by SIGKILL after 30 s.
-constexpr auto kWaitAfterSigterm = seconds(5);
+// The same when interrupted: torchrun's SIGTERM is followed by SIGKILL after 30 s.
+constexpr auto kWaitInterrupted = seconds(5);
 // How long a rank whose program failed stays for the reporting one: torchrun ends the others as
 // soon as one is gone.
 constexpr auto kWaitForReport = seconds(15);
@@ -138,9 +138,7 @@ void wait_for_others(const JobRank& self, const fs::path& folder, const Interrup
   while (static_cast<int>(load_rank_exits(folder).size()) < self.local_world_size) {
     const auto now = Clock::now();
     if (movement.look()) moved_at = now;
-    if (now - moved_at > (interrupt.requested() ? kWaitAfterSigterm : kWaitForOthers)) return;
-    if (interrupt.requested() && interrupt.signal() != SIGTERM)
-      throw Interrupted("interrupted; this rank was stopped");
+    if (now - moved_at > (interrupt.requested() ? kWaitInterrupted : kWaitForOthers)) return;
     std::this_thread::sleep_for(kLookForPeersEvery);
   }
 }
@@ -179,6 +177,7 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
                      const std::optional<fs::path>& out, Streams streams,
                      const std::function<int(Report)>& deliver) {
   InterruptGuard interrupt;
+  InterruptGuard::expect_repetition();
   const auto command = words_to_execute(options);
   const MeetingPlace place(self, out);
   const fs::path folder = place.run_folder();
@@ -188,8 +187,8 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
   run.world_size = self.world_size;
   if (reports) save_run_info(folder, run);
 
-  ReplicaWatch replicas(folder);
   TorchProcesses torch;
+  RunWatch watch(folder, run, options, self.local_world_size, reports, streams.err);
   Launched launched = launch(
       {.programs = {{command, with_probe(own_environment(), options, folder), self.rank, ""}},
        .folder = folder,
@@ -198,20 +197,20 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
        .pass_on = options.pass_on ? &streams.err : nullptr,
        .meanwhile =
            [&] {
-             if (!reports) return;
-             replicas.look();
-             torch.look(folder);
+             watch.look();
+             if (reports) torch.look(folder);
            },
        .peer_fell =
            [&] {
              const auto ends = load_rank_exits(folder);
              return std::any_of(ends.begin(), ends.end(), fell);
            },
-       .returns_on_sigterm = true});
+       .ends = [&] { return watch.ends(); }});
   const RankExit own = launched.exits.front();
   save_rank_exit(folder, own);
   if (!reports) {
     if (interrupt.requested()) return exit_code::kInterrupted;
+    if (launched.ending != Ending::kOwn) return exit_code::kHealthy;
     if (own.kind == RankExit::Kind::kExited && own.code == 0) return exit_code::kHealthy;
     wait_for_report(place, interrupt);
     return own.kind == RankExit::Kind::kExited ? own.code : 1;
@@ -219,6 +218,9 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
 
   wait_for_others(self, folder, interrupt);
   launched.exits = load_rank_exits(folder);
+  // Another rank failed: then torchrun's signal only followed from that.
+  if (std::any_of(launched.exits.begin(), launched.exits.end(), fell))
+    launched.ending = Ending::kOwn;
   place.announce_report();
   settle(run, folder, launched, torch, options);
   save_run_info(folder, run);
@@ -227,8 +229,12 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
     ~Clearing() { place.clear(); }
   } clearing{place};
   if (self.rank != 0) return own.kind == RankExit::Kind::kExited ? own.code : 1;
+  if (!run.failure.empty() && interrupt.requested())
+    throw Interrupted("interrupted before any step was recorded");
   if (!run.failure.empty()) throw Error(run.failure);
-  return deliver(make_report({report_program(folder, run, 0)}));
+  Report report = make_report({report_program(folder, run, 0)});
+  report.interrupted = run.ending == Ending::kInterrupted;
+  return deliver(std::move(report));
 }
 
 }  // namespace ddp_doctor

@@ -54,6 +54,8 @@ constexpr auto kJudgeEvery = milliseconds(500);
 // A signal handler in C writes a stack.
 constexpr auto kStackPatience = milliseconds(300);
 constexpr int kStackSignalBelowMax = 3;  // native.py
+// Ranks that are ended together fail in any order, and some before we know why.
+constexpr std::int64_t kAtOnce = 500'000'000;  // ns
 
 // One process that was started here.
 struct Child {
@@ -170,12 +172,39 @@ class Run {
     audience_.end_line();
   }
 
+  // Ends the programs as `ending` says. What failed before, for a reason of its own, stays what
+  // happened.
+  void end_for(Ending ending, int signal = 0) {
+    ended_ns_ = exit_time_ns();
+    // The signal may have been sent to the ranks as well, or another ddp-doctor ended its own.
+    const auto for_this = [&](const RankExit& exit) {
+      return fell(exit) && ((exit.kind == RankExit::Kind::kSignaled && exit.code == signal) ||
+                            ended_ns_ - exit.time_ns < kAtOnce);
+    };
+    for (auto& child : children_) {
+      if (for_this(child->exit)) child->exit.kind = RankExit::Kind::kStopped;
+    }
+    for (auto& [rank, stranger] : strangers_) {
+      if (for_this(stranger->exit)) stranger->exit.kind = RankExit::Kind::kStopped;
+    }
+    if (!anyone_fell()) ending_ = ending;
+    ended_ns_ -= kAtOnce;
+    end_all(RankExit::Kind::kStopped);
+    if (ending_ != Ending::kInterrupted) return;
+    notes_.push_back(fmt::format("interrupted by {}: every rank was stopped",
+                                 signal == SIGINT   ? "Ctrl-C (SIGINT)"
+                                 : signal == SIGHUP ? "SIGHUP"
+                                                    : "SIGTERM"));
+  }
+
   Launched result() {
     // How the ranks of a failed launcher end tells nothing about them.
     end_all(launcher_ && fell(children_.front()->exit) ? RankExit::Kind::kUnknown
                                                        : RankExit::Kind::kStopped);
     Launched launched;
     launched.notes = notes_;
+    launched.ending = ending_;
+    launched.ended_ns = ended_ns_;
     for (auto& child : children_) {
       if (child->program.rank) {
         launched.exits.push_back(child->exit);
@@ -304,6 +333,7 @@ class Run {
 
   bool hopeless(Clock::time_point now) {
     if (now - moved_at_ < kQuiet || now - judged_at_ < kJudgeEvery) return false;
+    if (movement_.unexamined()) return false;
     judged_at_ = now;
     const auto ranks = known_ranks();
     const bool complete = static_cast<int>(ranks.size()) == world_size();
@@ -351,6 +381,8 @@ class Run {
   std::map<int, std::unique_ptr<Stranger>> strangers_;  // by rank
   std::set<pid_t> known_;                               // those of ranks
   std::vector<std::string> notes_;
+  Ending ending_ = Ending::kOwn;
+  std::int64_t ended_ns_ = 0;
   Clock::time_point moved_at_;
   Clock::time_point looked_at_;
   Clock::time_point notes_read_at_;
@@ -395,10 +427,14 @@ Launched launch(const Launch& launch) {
   run.start();
   while (run.going()) {
     run.turn();
+    if (const auto ending = launch.ends ? launch.ends() : std::nullopt) {
+      run.end_for(*ending);
+      break;
+    }
     if (!interrupt.requested()) continue;
-    run.end_all(RankExit::Kind::kStopped);
-    if (launch.returns_on_sigterm && interrupt.signal() == SIGTERM) break;
-    throw Interrupted("interrupted; every rank was stopped");
+    run.end_for(Ending::kInterrupted, interrupt.signal());
+    if (InterruptGuard::insisted()) throw Interrupted("interrupted; every rank was stopped");
+    break;
   }
   return run.result();
 }

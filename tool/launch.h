@@ -45,18 +45,21 @@ struct Launch {
   std::function<void()> meanwhile;                     // called again and again; may be empty
   // Whether a rank that another ddp-doctor started failed; may be empty.
   std::function<bool()> peer_fell;
-  // SIGTERM ends the programs, and what they did is returned.
-  bool returns_on_sigterm = false;
+  // Whether they are to be ended now, and why; may be empty.
+  std::function<std::optional<Ending>()> ends;
 };
 
 struct Launched {
   std::vector<RankExit> exits;      // by rank, of the ranks that are known
   std::optional<RankExit> command;  // the end of a program that started the ranks
   std::vector<std::string> notes;   // anything unusual, for the report
+  Ending ending = Ending::kOwn;
+  std::int64_t ended_ns = 0;  // RunInfo
 };
 
-// Blocks until every program has ended. Throws Interrupted, all of them ended, if SIGINT, SIGHUP or
-// SIGTERM came; Error if one could not be started.
+// Blocks until every program has ended: by itself, or because SIGINT, SIGHUP or SIGTERM came.
+// Throws Interrupted, all of them ended, at the second of these signals; Error if one could not be
+// started.
 Launched launch(const Launch& launch);
 
 }  // namespace ddp_doctor

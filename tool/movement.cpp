@@ -43,6 +43,11 @@ bool Movement::look() {
   return moved;
 }
 
+bool Movement::unexamined() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& rank) { return rank.second.phase == Phase::kUnexamined; });
+}
+
 std::chrono::nanoseconds Movement::finished_for(int rank) const {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end() || found->second.phase != Phase::kFinished) return {};

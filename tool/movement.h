@@ -22,6 +22,8 @@ class Movement {
   std::int64_t step() const { return step_; }
   // How long ago that rank finished, by its own account; zero if it has not.
   std::chrono::nanoseconds finished_for(int rank) const;
+  // Some rank goes on without being examined, so that no movement means nothing.
+  bool unexamined() const;
 
  private:
   void find_ranks();

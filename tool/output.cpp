@@ -93,17 +93,18 @@ void let_selected_decide(const CLI::App& app, OutputOptions& options) {
     options.fail_on = name_of(Severity::kAdvice);
 }
 
-void keep_selected(Report& report, const OutputOptions& options) {
-  if (options.select.empty() && options.ignore.empty()) return;
-  const auto names = [](const std::vector<std::string>& list, const Finding& finding) {
+bool is_selected(const Finding& finding, const OutputOptions& options) {
+  const auto names = [&](const std::vector<std::string>& list) {
     return std::any_of(list.begin(), list.end(), [&](const auto& word) {
       return word == finding.rule || word == finding.name;
     });
   };
-  select_findings(report, [&](const Finding& finding) {
-    return !names(options.ignore, finding) &&
-           (options.select.empty() || names(options.select, finding));
-  });
+  return !names(options.ignore) && (options.select.empty() || names(options.select));
+}
+
+void keep_selected(Report& report, const OutputOptions& options) {
+  if (options.select.empty() && options.ignore.empty()) return;
+  select_findings(report, [&](const Finding& finding) { return is_selected(finding, options); });
 }
 
 namespace {
@@ -185,6 +186,8 @@ int exit_code_of(const Report& report, const OutputOptions& options) {
         inconclusive ||
         (&run == &report.runs.front() ? report.health() : run.health()) == Health::kInconclusive;
   }
+  const bool cut_short = inconclusive || report.purpose == Purpose::kCompare;
+  if (report.interrupted && cut_short) return exit_code::kInterrupted;
   return inconclusive && options.inconclusive == "fail" ? exit_code::kInconclusive
                                                         : exit_code::kHealthy;
 }

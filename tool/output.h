@@ -43,7 +43,9 @@ RenderOptions rendering_of(const OutputOptions& options, const Streams& streams)
 // given.
 void let_selected_decide(const CLI::App& app, OutputOptions& options);
 
-// Removes the findings that --select and --ignore exclude.
+// By --select and --ignore.
+bool is_selected(const Finding& finding, const OutputOptions& options);
+// Removes the findings that they exclude.
 void keep_selected(Report& report, const OutputOptions& options);
 // For a report whose findings were selected.
 int exit_code_of(const Report& report, const OutputOptions& options);

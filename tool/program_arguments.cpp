@@ -82,6 +82,7 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
                        const Call& call, const std::function<int(Report)>& deliver) {
   auto program = program_options(app, arguments.flags, arguments.program, words);
   program.pass_on = how.pass_on;
+  program.wanted = how.wanted;
   const auto self = own_rank();
   const bool starts_ranks = was_given(app, "--nproc-per-node");
   if (self && starts_ranks && std::getenv("TORCHELASTIC_RUN_ID") != nullptr) {

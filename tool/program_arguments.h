@@ -27,6 +27,7 @@ struct ExaminationMode {
   bool fix = false;     // then run it with the fixes that the findings propose
   int repeats = 0;      // timed runs of each of them
   bool pass_on = true;  // the program's output
+  std::function<bool(const Finding&)> wanted = {};  // findings to announce; empty: all
 };
 
 // Adds PROGRAM and the flags that say how it is run.

@@ -32,6 +32,10 @@ void add_common_flags(CLI::App& app, ProgramFlags& options) {
                  std::string("Record every Nth step, and the first and the last ") +
                      (options.every ? "[1]" : "[1; 10 for Python and commands]"))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+  app.add_option("--steps", options.steps,
+                 "Optimizer steps to examine; a program in Python then goes on without the "
+                 "examination [8; of a program in Python all]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
   app.add_option(
          "--timeout", options.timeout_s,
          "Seconds without progress after which a run counts as hung [60; 300 for Python and "
@@ -65,13 +69,16 @@ void add_python_flags(CLI::App& app, ProgramFlags& flags) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}))
       ->capture_default_str()
       ->group(kOnlyPrograms);
+  app.add_option("--stop-after", program.stop_after,
+                 "End the program when every rank has done this many optimizer steps")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
+      ->group(kOnlyPrograms);
+  app.add_flag("--fail-fast", program.fail_fast,
+               "End the program at the first error that is certain")
+      ->group(kOnlyPrograms);
 }
 
 void add_script_flags(CLI::App& app, ScriptOptions& script) {
-  app.add_option("--steps", script.steps, "Optimizer steps")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
-      ->capture_default_str()
-      ->group(kOnlyScripts);
   app.add_option("--lr", script.lr, "Learning rate")
       ->check(positive_number)
       ->capture_default_str()
@@ -147,6 +154,7 @@ ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
   script.world_size = flags.world_size;
   script.port = flags.port;
   script.every = flags.every.value_or(script.every);
+  script.steps = flags.steps.value_or(script.steps);
   script.timeout_s = flags.timeout_s.value_or(script.timeout_s);
   return script;
 }
@@ -179,6 +187,11 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   options.each_rank =
       options.is_command() && (was_given(app, "--nproc-per-node") ||
                                examines_itself(find_executable(options.words.front())));
+  if (was_given(app, "--steps") && options.is_command() &&
+      examines_itself(find_executable(options.words.front())))
+    throw Error(
+        "--steps concerns programs in Python and TorchScript programs; --stop-after ends a "
+        "program in C++");
   std::vector<const char*> foreign;
   if (options.is_command()) foreign.push_back("--python");
   if (!options.doctor_starts_ranks()) foreign.push_back("--master-port");
@@ -193,6 +206,7 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   options.world_size = flags.world_size;
   options.port = flags.port;
   options.every = flags.every.value_or(options.every);
+  options.steps = flags.steps.value_or(options.steps);
   options.patience = patience_of(flags);
   return options;
 }

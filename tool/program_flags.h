@@ -22,6 +22,7 @@ struct ProgramFlags {
   int world_size = 2;
   int port = 0;
   std::optional<std::int64_t> every;
+  std::optional<std::int64_t> steps;
   std::optional<std::int64_t> timeout_s;
   std::optional<std::int64_t> stall_after_s;
 };

@@ -275,6 +275,12 @@ void forgive_late_ends(RunInfo& run, const fs::path& folder) {
   }
 }
 
+// How many steps the probe examines before it leaves; 0: all of them.
+std::int64_t examined_steps(const ProgramOptions& options) {
+  if (options.steps == 0 || options.stop_after == 0) return options.steps + options.stop_after;
+  return std::min(options.steps, options.stop_after);
+}
+
 }  // namespace
 
 std::vector<std::string> words_to_execute(const ProgramOptions& options) {
@@ -312,6 +318,8 @@ void describe_run(RunInfo& run, const ProgramOptions& options,
   run.world_size = options.doctor_starts_ranks() ? options.world_size : 1;
   run.settings = {{"every", std::to_string(options.every)},
                   {"warmup", std::to_string(options.warmup)}};
+  if (const auto steps = examined_steps(options); steps > 0)
+    run.settings["steps"] = std::to_string(steps);
   if (!options.is_command()) {
     run.settings["python"] = command.front();
     if (!options.words.empty()) run.settings["arguments"] = shell_line(options.words);
@@ -326,6 +334,9 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
   environment["DDP_DOCTOR_PROGRAM"] = name_of_program(options);
   environment["DDP_DOCTOR_EVERY"] = std::to_string(options.every);
   environment["DDP_DOCTOR_WARMUP"] = std::to_string(options.warmup);
+  environment.erase("DDP_DOCTOR_STEPS");
+  if (const auto steps = examined_steps(options); steps > 0)
+    environment["DDP_DOCTOR_STEPS"] = std::to_string(steps);
   // For programs that have ddp-doctor linked in and cannot know where the rest of it is.
   environment.try_emplace("DDP_DOCTOR_CUDA_LIBRARY", cuda_library().string());
   environment.erase("DDP_DOCTOR_APPLY");
@@ -349,6 +360,14 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
   judge_unseen_ends(run, folder, launched);
   forgive_late_ends(run, folder);
   run.notes = launched.notes;
+  run.ending = launched.ending;
+  if (run.ending == Ending::kStopAfter) {
+    run.notes.push_back(
+        fmt::format("the run was ended after {} steps (--stop-after)", options.stop_after));
+  }
+  if (run.ending == Ending::kFailFast)
+    run.notes.emplace_back("the run was ended at the first error (--fail-fast)");
+  run.ended_ns = launched.ended_ns;
   for (const auto& failure : failures_of_the_probe(folder)) run.notes.push_back(failure);
   for (auto& note : notes_about(processes, recorded, unprobed, torch.any_without_python()))
     run.notes.push_back(std::move(note));

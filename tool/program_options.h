@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "lib/diagnose/finding.h"
 #include "lib/record/worker.h"
 #include "tool/stall.h"
 
@@ -23,6 +25,11 @@ struct ProgramOptions {
   Patience patience;
   int port = 0;         // MASTER_PORT; 0: any free one
   bool pass_on = true;  // what the program writes
+
+  std::int64_t steps = 0;       // that are examined, before the program goes on without; 0: all
+  std::int64_t stop_after = 0;  // the run is ended when every rank has done so many; 0: never
+  bool fail_fast = false;       // it is ended at the first error that is certain
+  std::function<bool(const Finding&)> wanted;  // what is announced; empty: everything
 
   bool each_rank = false;  // a command that is started once for each rank
 

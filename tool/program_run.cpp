@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cctype>
 
-#include "lib/timeline/replica_watch.h"
 #include "tool/free_port.h"
 #include "tool/launch.h"
 #include "tool/program_launch.h"
+#include "tool/run_watch.h"
 
 namespace ddp_doctor {
 namespace {
@@ -76,18 +76,20 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
     describe_run(run, options, command);
     make_folder(folder);
     save_run_info(folder, run);
-    ReplicaWatch replicas(folder);
     TorchProcesses torch;
-    const Launched launched =
-        launch({.programs = programs_of(options, command, folder),
-                .folder = folder,
-                .patience = options.patience,
-                .world_size = options.doctor_starts_ranks() ? options.world_size : 0,
-                .pass_on = options.pass_on ? &streams.err : nullptr,
-                .meanwhile = [&] {
-                  replicas.look();
-                  torch.look(folder);
-                }});
+    const int world_size = options.doctor_starts_ranks() ? options.world_size : 0;
+    RunWatch watch(folder, run, options, world_size, true, streams.err);
+    const Launched launched = launch({.programs = programs_of(options, command, folder),
+                                      .folder = folder,
+                                      .patience = options.patience,
+                                      .world_size = world_size,
+                                      .pass_on = options.pass_on ? &streams.err : nullptr,
+                                      .meanwhile =
+                                          [&] {
+                                            watch.look();
+                                            torch.look(folder);
+                                          },
+                                      .ends = [&] { return watch.ends(); }});
     settle(run, folder, launched, torch, options);
     if (!lost_the_port(launched, run)) break;
     if (options.port != 0) {

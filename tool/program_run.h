@@ -11,8 +11,8 @@
 namespace ddp_doctor {
 
 // Completes `run` and leaves it, beside the ranks' records, in `folder`; run.failure says why there
-// is nothing to examine. Throws Error if there is no such program, Interrupted on Ctrl-C. What the
-// program writes goes to `streams.err`.
+// is nothing to examine. Throws Error if there is no such program, Interrupted at a second Ctrl-C.
+// What the program writes goes to `streams.err`.
 void run_program(RunInfo& run, const ProgramOptions& options, const std::filesystem::path& folder,
                  Streams streams);
 

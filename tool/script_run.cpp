@@ -91,7 +91,11 @@ void run_script(RunInfo& run, const ScriptOptions& options, const fs::path& fold
   start.patience.still = start.patience.busy = std::chrono::seconds(options.timeout_s + 10);
   start.world_size = options.world_size;
   start.on_progress = on_step;
-  run.exits = launch(start).exits;
+  Launched launched = launch(start);
+  run.exits = std::move(launched.exits);
+  run.notes = std::move(launched.notes);
+  run.ending = launched.ending;
+  run.ended_ns = launched.ended_ns;
   save_run_info(folder, run);
 }
 

@@ -15,7 +15,7 @@ namespace ddp_doctor {
 class PreparedRanks;
 
 // Completes `run` and leaves it, beside the ranks' records, in `folder`, an empty one. Throws
-// Interrupted on Ctrl-C. `prepared` serves several runs. `on_step` may be empty.
+// Interrupted at a second Ctrl-C. `prepared` serves several runs. `on_step` may be empty.
 void run_script(RunInfo& run, const ScriptOptions& options, const std::filesystem::path& folder,
                 PreparedRanks& prepared, const std::function<void(std::int64_t step)>& on_step);
 

@@ -98,6 +98,7 @@ std::vector<RankFailure> rank_failures(const Timeline& timeline) {
 
 std::vector<int> silent_ranks(const Timeline& timeline) {
   std::vector<int> ranks;
+  if (timeline.run.ending != Ending::kOwn) return ranks;  // they were ended in the midst of a step
   for (const auto& exit : timeline.run.exits) {
     const bool ended =
         exit.kind == RankExit::Kind::kStopped || exit.kind == RankExit::Kind::kTimedOut;

@@ -54,6 +54,8 @@ const char* name_of(Phase phase) {
       return "recording";
     case Phase::kFinished:
       return "finished";
+    case Phase::kUnexamined:
+      return "unexamined";
   }
   return "unknown";
 }
@@ -94,7 +96,7 @@ std::int64_t ProgressWriter::step() const noexcept { return load(map_->step); }
 Progress read_progress(const std::filesystem::path& file) noexcept {
   ProgressMap map;
   if (!read_bytes(file, &map, sizeof map)) return {};
-  if (map.magic != kProgressMagic || map.phase > static_cast<std::uint32_t>(Phase::kFinished))
+  if (map.magic != kProgressMagic || map.phase > static_cast<std::uint32_t>(Phase::kUnexamined))
     return {};
   return {static_cast<Phase>(map.phase), map.step, map.changed_ns};
 }

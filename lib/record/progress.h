@@ -24,6 +24,7 @@ enum class Phase : std::uint32_t {
   kOptimizer,
   kRecording,
   kFinished,
+  kUnexamined,  // the examination is over, the program goes on
 };
 
 const char* name_of(Phase phase);

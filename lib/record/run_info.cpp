@@ -74,6 +74,27 @@ Purpose purpose_of(const std::string& name) {
 
 }  // namespace
 
+Ending ending_of(const std::string& name) {
+  for (const Ending ending : {Ending::kInterrupted, Ending::kStopAfter, Ending::kFailFast}) {
+    if (name == name_of(ending)) return ending;
+  }
+  return Ending::kOwn;
+}
+
+const char* name_of(Ending ending) {
+  switch (ending) {
+    case Ending::kOwn:
+      return "own";
+    case Ending::kInterrupted:
+      return "interrupted";
+    case Ending::kStopAfter:
+      return "stop-after";
+    case Ending::kFailFast:
+      return "fail-fast";
+  }
+  return "";
+}
+
 bool fell(const RankExit& exit) {
   return exit.kind == RankExit::Kind::kSignaled ||
          (exit.kind == RankExit::Kind::kExited && exit.code != 0);
@@ -110,6 +131,8 @@ void save_run_info(const fs::path& folder, const RunInfo& run) {
                        {"steps", run.steps_wanted},
                        {"settings", run.settings},
                        {"exits", ordered_json::array()},
+                       {"ending", name_of(run.ending)},
+                       {"ended_ns", run.ended_ns},
                        {"notes", run.notes},
                        {"failure", run.failure}};
   for (const auto& exit : run.exits) json["exits"].push_back(to_json(exit));
@@ -182,6 +205,8 @@ RunInfo load_run_info(const fs::path& folder) {
     if (json.contains("failure")) run.failure = json.at("failure");
     run.purpose = purpose_of(json.value("purpose", ""));
     run.repeats = json.value("repeats", -1);
+    run.ending = ending_of(json.value("ending", ""));
+    run.ended_ns = json.value("ended_ns", std::int64_t{0});
     run.is_script = json.value("is_script", run.strategy != "as-is");
     if (run.world_size < 1)
       throw Error(fmt::format("{}: world_size is {}", file.string(), run.world_size));

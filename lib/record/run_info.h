@@ -25,6 +25,14 @@ struct RankExit {
 // It ended by itself: ddp-doctor did not stop it.
 bool fell(const RankExit& exit);
 
+// What ended a run's programs.
+enum class Ending {
+  kOwn,          // they ended by themselves, or failed
+  kInterrupted,  // a signal that ddp-doctor got
+  kStopAfter,    // --stop-after: every rank had done that many steps
+  kFailFast,     // --fail-fast: a finding
+};
+
 // What the runs of an examination are for.
 enum class Purpose {
   kRun,      // the first is diagnosed, the others are for comparison
@@ -44,12 +52,16 @@ struct RunInfo {
   std::int64_t steps_wanted = 0;  // 0: not known
   std::map<std::string, std::string> settings;
   std::vector<RankExit> exits;
+  Ending ending = Ending::kOwn;
+  std::int64_t ended_ns = 0;       // CLOCK_REALTIME; what failed later did so because it was ended
   std::vector<std::string> notes;  // what was unusual, or was not examined
   std::string failure;             // why nothing could be examined; empty if it could
 };
 
 const char* name_of(RankExit::Kind kind);
 const char* name_of(Purpose purpose);
+const char* name_of(Ending ending);
+Ending ending_of(const std::string& name);
 
 // Writes folder/run.json atomically. Throws Error if it cannot be written.
 void save_run_info(const std::filesystem::path& folder, const RunInfo& run);

@@ -133,6 +133,7 @@ RunReport run_from(const ordered_json& json) {
   run.label = json.at("label");
   run.ranks = RankSet::from(json.at("ranks"));
   run.completed = json.at("exit").at("completed");
+  run.info.ending = ending_of(json.at("exit").value("ending", ""));
   for (const auto& exit : json.at("exit").at("ranks")) run.info.exits.push_back(exit_from(exit));
   run.ended_well = RankSet::from(json.at("exit").value("ended_well", ""));
   run.probe_ms = maybe_number(json.at("overhead").at("milliseconds_per_step"));

@@ -77,6 +77,12 @@ std::string sampling_of(const Timeline& timeline) {
     steps += step.number > 0;
     examined += step.number > 0 && step.examined();
   }
+  const auto wanted = setting("steps");
+  if (!timeline.run.is_script && timeline.run.ending != Ending::kStopAfter && wanted > 0 &&
+      steps >= wanted) {
+    return fmt::format("examined: the first {} (--steps); the program went on without it",
+                       count_of(static_cast<std::size_t>(wanted), "step"));
+  }
   if (warmup == 0 && every > 1) {
     return fmt::format(
         "examined: the first step, the last and every multiple of {}; other steps were not", every);
@@ -156,6 +162,7 @@ std::optional<double> probe_cost(const Timeline& timeline) {
 }
 
 bool finished(const Timeline& timeline) {
+  if (timeline.run.ending == Ending::kStopAfter) return true;
   for (int rank : all_ranks(timeline)) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) return false;
@@ -185,7 +192,8 @@ const Finding* find_end(const std::vector<Finding>& findings) {
 
 std::int64_t last_step_of(const RunReport& run) {
   const auto* crash = find_end(run.diagnosis.findings);
-  return crash != nullptr && crash->first_step ? *crash->first_step : run.steps_seen() + 1;
+  return crash != nullptr && crash->first_step ? *crash->first_step
+                                               : std::max(run.steps_done, run.steps_seen()) + 1;
 }
 
 std::string outcome_of(const RunReport& run) {
@@ -199,6 +207,9 @@ std::string outcome_of(const RunReport& run) {
     return fmt::format("{} in step {}{}: {}", how, crash->first_step.value_or(1),
                        phase.empty() ? "" : " (" + phase + ")", crash->evidence.value("error", ""));
   }
+  if (!run.completed && run.info.ending == Ending::kInterrupted)
+    return fmt::format("interrupted after {}",
+                       count_of(static_cast<std::size_t>(run.outcome_step - 1), "step"));
   if (!run.completed) return fmt::format("stopped in step {}", run.outcome_step);
   std::string codes;
   for (const auto& finding : run.diagnosis.findings) {
@@ -320,6 +331,8 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.step_time = time_of(timeline);
   report.probe_ms = probe_cost(timeline);
   report.completed = finished(timeline);
+  if (!timeline.steps.empty() && timeline.steps.back().complete())
+    report.steps_done = timeline.steps.back().number;
   report.diagnosis = diagnose(timeline, index);
   report.coverage = coverage_of(timeline, report.diagnosis);
   report.phases = phases_of(timeline, report.diagnosis.findings);

@@ -104,6 +104,7 @@ struct RunReport {
   // in step 1".
   std::string outcome;
   std::int64_t outcome_step = 0;  // the step in which it ended, if it did not complete
+  std::int64_t steps_done = 0;    // by every rank, examined or not; 0: not known
   bool completed = false;         // every rank finished every step
 
   // It has every rank of the job.
@@ -150,6 +151,7 @@ struct Report {
   std::vector<Equality> equalities;  // each run with the first, in a comparison
   std::string difference;            // in one sentence, in a comparison
   bool nothing_compared = false;     // by a gate: one rank and no baseline
+  bool interrupted = false;          // while its runs were made: it has what was seen until then
 
   // Sick with a finding at warning or above; inconclusive if nothing was found but the run did not
   // finish, or a gate compared nothing.

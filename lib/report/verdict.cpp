@@ -42,6 +42,10 @@ std::string reason_of(const Report& report, Health health) {
     if (!comparable(run.roots)) return "ranks of different models cannot be compared";
     if (run.completed && run.steps_table.empty() && !run.notes.empty())
       return "nothing could be examined: " + run.notes.front();
+    if (run.info.ending == Ending::kInterrupted && !run.completed) {
+      return fmt::format("interrupted after {}, with nothing found until then",
+                         count_of(static_cast<std::size_t>(run.outcome_step - 1), "step"));
+    }
     if (run.completed || run.steps_table.empty()) return "no step was completed by every rank";
     return fmt::format("the run was stopped in step {}, before its end", run.outcome_step);
   }

@@ -27,7 +27,7 @@ std::optional<int> rank_of(const fs::path& file) {
 
 }  // namespace
 
-Timeline Timeline::load(const fs::path& folder, RunInfo run) {
+Timeline Timeline::load(const fs::path& folder, RunInfo run, std::optional<std::int64_t> until) {
   std::map<int, fs::path> files;
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(folder, failure)) {
@@ -67,7 +67,7 @@ Timeline Timeline::load(const fs::path& folder, RunInfo run) {
                                                folder.string())
                                  : refusals.front());
   }
-  Timeline timeline = assemble(std::move(run), std::move(records));
+  Timeline timeline = assemble(std::move(run), std::move(records), until);
   for (const int rank : timeline.ranks()) {
     auto stack = read_stack(stack_file(folder, rank));
     if (!stack.empty()) timeline.stacks[rank] = std::move(stack);

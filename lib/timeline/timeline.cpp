@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <set>
 
 #include "lib/error.h"
+#include "lib/timeline/common_steps.h"
 #include "lib/timeline/private_steps.h"
 #include "lib/timeline/replica_sets.h"
 #include "lib/timeline/seen_steps.h"
@@ -29,8 +31,9 @@ Timeline::Timeline(Timeline&&) noexcept = default;
 Timeline& Timeline::operator=(Timeline&&) noexcept = default;
 Timeline::~Timeline() = default;
 
-Timeline Timeline::merge(RunInfo run, const std::vector<RankRecord>& records) {
-  Timeline timeline = assemble(std::move(run), records);
+Timeline Timeline::merge(RunInfo run, const std::vector<RankRecord>& records,
+                         std::optional<std::int64_t> until) {
+  Timeline timeline = assemble(std::move(run), records, until);
   const auto seen =
       std::make_shared<SeenSteps>(timeline.run_ids_, timeline.first_rank(), timeline.span(),
                                   timeline.tensors.size(), std::map<int, std::filesystem::path>{});
@@ -61,10 +64,16 @@ std::vector<int> Timeline::ranks_seen() const {
   return {ranks.begin(), ranks.end()};
 }
 
-Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records) {
+Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records,
+                            std::optional<std::int64_t> until) {
   Timeline timeline;
   timeline.run = std::move(run);
   timeline.notes = leave_out_private_steps(records);
+  if (until) {
+    keep_common_steps(records, *until, 0);
+  } else if (timeline.run.ending != Ending::kOwn) {
+    keep_common_steps(records, std::numeric_limits<std::int64_t>::max(), timeline.run.ended_ns);
+  }
   for (auto& record : records) {
     const int rank = record.header.rank;
     if (record.header.world_size != timeline.run.world_size) {

@@ -85,10 +85,14 @@ class Timeline {
   // Reads rank-*.sqlite of `folder`. A rank without a record is a note, not an error; throws Error
   // if no record can be read at all, or if records contradict each other (two of one rank,
   // different world sizes).
-  static Timeline load(const std::filesystem::path& folder, RunInfo run);
+  // Of a run that goes on, `until` is the last step that is over on every rank; of one that was
+  // ended, only the steps that every rank completed count.
+  static Timeline load(const std::filesystem::path& folder, RunInfo run,
+                       std::optional<std::int64_t> until = {});
   // From records at hand (tests, live use), without values: a drift other than zero and MeanCheck
   // stay empty.
-  static Timeline merge(RunInfo run, const std::vector<RankRecord>& records);
+  static Timeline merge(RunInfo run, const std::vector<RankRecord>& records,
+                        std::optional<std::int64_t> until = {});
 
   Timeline(Timeline&&) noexcept;
   Timeline& operator=(Timeline&&) noexcept;
@@ -163,7 +167,8 @@ class Timeline {
   bool whole_ = false;
 
   // All but what was seen of the tensors.
-  static Timeline assemble(RunInfo run, std::vector<RankRecord> records);
+  static Timeline assemble(RunInfo run, std::vector<RankRecord> records,
+                           std::optional<std::int64_t> until = {});
   std::vector<int> ranks_seen() const;
   // From the first rank to the last.
   std::size_t span() const { return static_cast<std::size_t>(ranks_->back() - first_rank()) + 1; }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Ctrl-C: exit 130, no rank left. SIGKILL of ddp-doctor itself: no rank left either.
+# Ctrl-C: a report of what was seen, exit 130 if nothing was found, no rank left. SIGKILL of ddp-doctor itself: no rank left either.
 . "$(dirname "$0")/lib.sh"
 ranks_of() { pgrep -f "script-probe.*$work/$1"; }
 start() {
@@ -25,7 +25,7 @@ kill -INT $doctor_pid
 wait $doctor_pid
 got=$?
 [ $got = 130 ] || fail "$last: exit code $got, not 130"
-said 'interrupted'
+printed '^Verdict: inconclusive: interrupted after [0-9]+ step'
 gone interrupted
 
 start killed

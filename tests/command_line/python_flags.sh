@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 need_torch
 : >"$work/train.py"
-for flag in "--lr 1" "--optimizer adam" "--input float32[1]" "--strategies ddp" "--steps 3" "--accumulate 2" "--seed 1"; do
+for flag in "--lr 1" "--optimizer adam" "--input float32[1]" "--strategies ddp" "--accumulate 2" "--seed 1"; do
   doctor 2 run "$work/train.py" $flag
   case $flag in
     --strategies*) complained "--strategies concerns TorchScript programs; .*ddp-doctor compare .*train.py @ddp-find-unused" ;;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Ctrl-C: exit 130. SIGKILL of ddp-doctor itself. Neither leaves a process, be it rank, launcher or daemon.
+# Ctrl-C: a report of what was seen, exit 130 if nothing was found. SIGKILL of ddp-doctor itself. Neither leaves a process, be it rank, launcher or daemon.
 . "$(dirname "$0")/lib.sh"
 need_torch
 start() {
@@ -31,7 +31,7 @@ for signal in INT TERM; do
   wait $doctor_pid
   got=$?
   [ $got = 130 ] || fail "$last: exit code $got, not 130"
-  said 'interrupted'
+  printed '^Verdict: inconclusive: interrupted after [1-9][0-9]* step'
   gone program-$signal
 done
 start command-INT "${launcher[@]}"
@@ -39,7 +39,34 @@ kill -INT $doctor_pid
 wait $doctor_pid
 got=$?
 [ $got = 130 ] || fail "$last: exit code $got, not 130"
+printed '^Verdict: inconclusive: interrupted after'
 gone command-INT
+
+# A second one a moment later: at once, without a report, and without a process.
+start program-twice "${train[@]}" --stubborn
+kill -INT $doctor_pid
+sleep 0.25
+kill -INT $doctor_pid
+wait $doctor_pid
+got=$?
+[ $got = 130 ] || fail "$last: exit code $got, not 130"
+gone program-twice
+
+# A finding decides: it is announced while the job runs, SIGUSR1 tells the state, and Ctrl-C is answered by the report.
+start bypassed --format json "$here/train.py" -- --steps 10000 --sleep 0.05 --end daemon --bypass
+for _ in $(seq 200); do grep -q DDP101 "$work/err" && break; sleep 0.1; done
+said '^ddp-doctor: DDP101 wrapper-bypassed: error, certain; ranks 0 and 1, from step 1; .*train.py:[0-9]+'
+grep -q '"rule":"DDP101"' "$work/bypassed/findings.jsonl" || fail "$last: not in findings.jsonl"
+kill -USR1 $doctor_pid
+for _ in $(seq 50); do grep -q 'rank 1: step' "$work/err" && break; sleep 0.1; done
+said '^ddp-doctor: rank 1: step [0-9]+, '
+[ "$(grep -c '^ddp-doctor: DDP101' "$work/err")" = 2 ] || fail "$last: not announced once, and told once"
+kill -INT $doctor_pid
+wait $doctor_pid
+got=$?
+[ $got = 1 ] || fail "$last: exit code $got, not 1"
+json 'first["rule"] == "DDP101" and r["verdict"] == "sick" and r["runs"][0]["exit"]["ending"] == "interrupted"'
+gone bypassed
 
 start program-KILL "${train[@]}"
 kill -KILL $doctor_pid

@@ -2,13 +2,17 @@
 // Builds the records of a small run by hand: healthy unless told otherwise.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "lib/diagnose/diagnose.h"
+#include "lib/diagnose/lasting.h"
 #include "lib/timeline/timeline.h"
 
 namespace ddp_doctor {
@@ -211,9 +215,31 @@ class RunBuilder {
     return Timeline::merge(here, {records_.begin() + first, records_.begin() + last + 1});
   }
 
-  Timeline build() { return Timeline::merge(run_, std::move(records_)); }
+  Timeline build() {
+    Timeline whole = Timeline::merge(run_, records_);
+    announce_nothing_else(whole);
+    return whole;
+  }
 
  private:
+  // Of every run of these tests: what would have been announced after any of its steps is among its
+  // findings in the end.
+  void announce_nothing_else(const Timeline& whole) const {
+    if (records_.size() > 8 || whole.steps.size() > 40 || whole.steps.empty()) return;
+    std::set<std::string> in_the_end;
+    for (const auto& root : diagnose(whole).findings) {
+      in_the_end.insert(root.rule);
+      for (const auto& consequence : root.consequences) in_the_end.insert(consequence.rule);
+    }
+    RunInfo running = run_;
+    running.exits.clear();
+    for (std::int64_t step = 1; step <= whole.steps.back().number; ++step) {
+      for (const auto& finding :
+           lasting(diagnose(Timeline::merge(running, records_, step)).findings))
+        EXPECT_TRUE(in_the_end.contains(finding.rule)) << finding.rule << " after step " << step;
+    }
+  }
+
   static StepRecord healthy_step(const RankRecord& record, int number) {
     StepRecord step;
     step.step = number;

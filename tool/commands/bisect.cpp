@@ -188,6 +188,7 @@ int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
                     "names its unused parameters",
                     options.arguments.program.string()));
   const ExaminationMode how{.pass_on = options.output.verbose > 0};
+  const InterruptGuard interrupt;
   const ModelBisected bisected = bisect_model([&](const std::vector<std::string>& frozen) {
     ProgramArguments arguments = options.arguments;
     if (!frozen.empty())
@@ -197,7 +198,8 @@ int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
       run = report.runs.front();
       return exit_code::kHealthy;
     });
-    if (!run || code == exit_code::kInterrupted) throw Interrupted("interrupted");
+    if (!run || interrupt.requested() || code == exit_code::kInterrupted)
+      throw Interrupted("interrupted");
     call.streams.err << fmt::format("{}: {}\n",
                                     frozen.empty() ? "unchanged" : arguments.flags.program.strategy,
                                     run->outcome)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lib/report/suppression.h"
 #include "tool/command.h"
 #include "tool/gate.h"
@@ -33,9 +35,20 @@ int print_suppressions(Report report, const OutputOptions& output, Streams strea
 int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
   check_gate(options.gate);
   prepare_reports(options.output);
-  const ExaminationMode how{.pass_on = options.output.verbose > 0};
+  std::vector<Suppression> suppressions;
+  for (const auto& text : options.gate.suppressions) suppressions.emplace_back(text);
+  ExaminationMode how{.pass_on = options.output.verbose > 0};
+  // Whether a suppression covers a finding is decided in the end.
+  how.wanted = [&](const Finding& finding) {
+    return is_selected(finding, options.output) &&
+           std::none_of(suppressions.begin(), suppressions.end(), [&](const auto& suppression) {
+             return suppression.rule() == finding.rule || suppression.rule() == finding.name;
+           });
+  };
   return examine_program(app, options.arguments, how, call, [&](Report report) {
     apply_gate(report, options.gate, rendering_of(options.output, call.streams), call.streams.err);
+    if (options.bisect && report.interrupted)
+      throw Interrupted("interrupted; this commit is not judged");
     if (options.print_suppressions)
       return print_suppressions(std::move(report), options.output, call.streams);
     return deliver(std::move(report), options.output, call.streams);

@@ -25,7 +25,8 @@ Action setup_run(CLI::App& app) {
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
     prepare_reports(options->output);
-    const ExaminationMode how{options->fix, options->repeats, !options->output.quiet};
+    ExaminationMode how{options->fix, options->repeats, !options->output.quiet};
+    how.wanted = [&](const Finding& finding) { return is_selected(finding, options->output); };
     return examine_program(app, options->arguments, how, call, [&](Report report) {
       return deliver(std::move(report), options->output, call.streams);
     });

@@ -12,8 +12,8 @@ DIGEST, SAMPLE, KEEP, KEEP_LAST, KEEP_WANTED = 1, 2, 4, 8, 16
 # Flags for the use of a parameter: probe_api.h.
 USED, REACHED_KNOWN, REACHED, IN_OUTPUT_KNOWN, IN_OUTPUT, FROZEN, REPLACED, IN_OPTIMIZER, ASSIGNED = (1 << bit for bit in range(9))
 # Phases of progress.h.
-STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED = range(9)
-PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished")
+STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED, UNEXAMINED = range(10)
+PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished", "unexamined")
 # On this signal a rank writes its stack: tool/launch.cpp.
 STACK_SIGNAL = signal.SIGRTMAX - 3
 

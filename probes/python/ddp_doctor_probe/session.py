@@ -27,6 +27,7 @@ MAX_WARNINGS = 100
 MAX_CAUGHT = 200  # exceptions that are recorded although the program may catch them
 
 current = None  # the session of this process
+left_in = None  # the process whose examination is over, although it goes on
 
 
 class Session:
@@ -37,8 +38,9 @@ class Session:
         self.pid = os.getpid()
         self.every = max(1, int(os.environ.get("DDP_DOCTOR_EVERY") or 10))
         self.warmup = max(1, int(os.environ.get("DDP_DOCTOR_WARMUP") or 20))
+        self.last_step = int(os.environ.get("DDP_DOCTOR_STEPS") or 0) or None  # that is examined
         self.values_budget = KEPT_VALUES
-        self.closed = self.busy = self.raised = False
+        self.closed = self.left = self.busy = self.raised = False
         self.probe_ns = 0  # time spent in the probe since the last step
         self.number = 1  # of the current step
         self.recording = True  # tensors are examined in this step
@@ -182,9 +184,28 @@ class Session:
             self.sites.add(what)
             self.record.write("site", {"what": what, "step": self.number, "file": at[0], "line": at[1], "via": []})
 
+    def leave(self):
+        """As many steps were examined as the user wanted: from here on the program runs as it would without the probe."""
+        global current, left_in
+        try:
+            self.steps.examine_last_step()
+            self.forwards.write_runtime_fields()
+            if not self.backwards.depth:  # hooks are not removed while they run; those that stay do nothing
+                self.tensors.unhook()
+            self.forwards.rest()
+            self.event("end", "")
+            self.enter(native.UNEXAMINED)
+        finally:
+            self.closed = self.left = True
+            current, left_in = None, self.pid
+
     def finish(self):
         """The interpreter, or the worker function of a spawned process, is about to exit."""
         global current
+        if self.left and self.pid == os.getpid():
+            self.left = False
+            self.enter(native.FINISHED)
+            self.record.close()
         if self.closed:
             return
         if endings.uncaught() is not None and not self.raised:
@@ -209,7 +230,7 @@ def begin(torch):
     """The process group exists: this process is a rank."""
     global current
     distributed = torch.distributed
-    if current is not None and current.pid == os.getpid():
+    if (current is not None and current.pid == os.getpid()) or left_in == os.getpid():
         return
     current = None
     rank, world_size = distributed.get_rank(), distributed.get_world_size()

@@ -194,6 +194,8 @@ class Steps:
         self.started_ns = time.time_ns()
         # The time of this function counts neither for the program nor for the next step's examination.
         session.probe_ns = -(time.perf_counter_ns() - now)
+        if session.last_step and session.number > session.last_step:
+            session.leave()
 
     def _row(self, known):
         history = self.session.history

@@ -253,6 +253,11 @@ class Tensors:
 
     # ---- gradients
 
+    def unhook(self):
+        for entry in self.entries:
+            if entry.hook is not None:
+                entry.hook.remove()
+
     def hook_trainable(self):
         """Hooks the arrival of gradients; for frozen parameters as soon as they are unfrozen."""
         left = []
