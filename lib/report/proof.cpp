@@ -135,7 +135,9 @@ Tried try_out(const Report& report, const Finding& finding,
   const RunReport& first = report.runs.front();
   for (const auto& strategy : strategies) {
     for (const auto& run : report.runs) {
-      if (&run != &first && run.info.strategy == strategy) tried.runs.push_back(&run);
+      if (&run != &first && run.info.strategy == strategy &&
+          run.info.ending != Ending::kInterrupted)
+        tried.runs.push_back(&run);
     }
   }
   const auto cure = [&](const RunReport* run) { return cures(*run, first, finding); };

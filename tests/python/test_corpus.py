@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +30,7 @@ TIMEOUT, PATIENCE, DEADLINE = 15, 60, 400
 
 Expected = collections.namedtuple("Expected", "rule ranks steps parameters line")
 Label = collections.namedtuple("Label", "expected also never ranks inconclusive")
-Outcome = collections.namedtuple("Outcome", "code stdout stderr command")
+Outcome = collections.namedtuple("Outcome", "code stdout stderr command withdrawn")
 
 
 def label_of(text):
@@ -58,9 +59,20 @@ def run_doctor(program, ranks, timeout, options, arguments):
     command = [DOCTOR, "run", "--nproc-per-node", str(ranks), "--timeout", str(timeout), "--format", "json",
                "--python", sys.executable, *options, str(program), "--", *arguments]
     with tempfile.TemporaryDirectory(prefix="ddp-doctor-corpus-") as name:
-        process = Process(command, pathlib.Path(name), "examined", environment())
+        folder = pathlib.Path(name)
+        process = Process([*command[:2], "--out", str(folder / "runs"), *command[2:]], folder, "examined", environment())
         code = process.wait(time.monotonic() + DEADLINE)
-        return Outcome(code, *process.text(), command)
+        return Outcome(code, *process.text(), command, withdrawn_findings(folder / "runs" / "00-as-is"))
+
+
+def withdrawn_findings(run):
+    """What would have been announced while the program ran, and is not true in the end; empty if there is none."""
+    tests = pathlib.Path(DOCTOR).with_name("unit_tests")
+    if not (run / "run.json").exists() or not tests.exists():
+        return ""
+    replay = subprocess.run([tests, "--gtest_filter=Lasting.HoldsOnARecordedRun"], env=dict(os.environ, DDP_DOCTOR_RECORDED_RUN=str(run)),
+                            capture_output=True, text=True)
+    return replay.stdout if replay.returncode else ""
 
 
 def describe(finding):
@@ -113,6 +125,10 @@ class Corpus(unittest.TestCase):
             self.assertIsNotNone(outcome.code, self.explain("killed at its deadline", outcome))
             self.assertTrue(outcome.stdout, self.explain("no report", outcome))
             report = json.loads(outcome.stdout)
+            self.assertEqual(outcome.withdrawn, "", self.explain("announced while it ran, and withdrawn", outcome))
+            announced = set(re.findall(r"^ddp-doctor: (DDP\d{3}) .* certain; ", outcome.stderr, re.M))
+            self.assertLessEqual(announced, {finding["rule"] for finding in all_findings(report["findings"])},
+                                 self.explain("announced while it ran, and not in the report", outcome))
             if attempt == 2 or not hung_in_torch(report, program):
                 return outcome, report
             print(f"{program.name} hung, perhaps in torch's destroy_process_group: tried once more", file=sys.stderr)

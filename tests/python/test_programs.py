@@ -179,6 +179,7 @@ class Programs(unittest.TestCase):
         alarms = [f"{finding['rule']} {finding['name']}: {finding['severity']}: {finding['message']}"
                   for finding in all_findings(report["findings"]) if finding["severity"] in ("error", "warning")]
         self.assertEqual(alarms, [], self.explain("false alarm", examined._replace(stdout="")))
+        self.assertNotRegex(examined.stderr, r"(?m)^ddp-doctor: DDP\d{3} ", self.explain("false alarm while it ran", examined))
         self.assertEqual(examined.code, 0, self.explain("a correct program is not healthy", examined))
         run = report["runs"][0]
         self.assertEqual(report["world_size"], RANKS, self.explain("ranks were not seen", examined))

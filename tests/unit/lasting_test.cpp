@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <set>
+
 #include "lib/diagnose/rule.h"
 #include "lib/report/report.h"
 #include "lib/report/verdict.h"
@@ -59,6 +62,27 @@ TEST(Lasting, NamesRules) {
   EXPECT_EQ(rules, 9);
   for (const char* may_be_withdrawn : {"DDP102", "DDP201", "DDP301", "DDP501", "DDP504"})
     EXPECT_FALSE(is_lasting(may_be_withdrawn));
+}
+
+// The same for a run that was recorded: tests/python/test_corpus.py gives each of its own.
+TEST(Lasting, HoldsOnARecordedRun) {
+  const char* folder = std::getenv("DDP_DOCTOR_RECORDED_RUN");
+  if (folder == nullptr) GTEST_SKIP() << "DDP_DOCTOR_RECORDED_RUN is not set";
+  RunInfo run = load_run_info(folder);
+  const Timeline whole = Timeline::load(folder, run);
+  std::set<std::string> in_the_end;
+  for (const auto& root : diagnose(whole).findings) {
+    in_the_end.insert(root.rule);
+    for (const auto& consequence : root.consequences) in_the_end.insert(consequence.rule);
+  }
+  run.exits.clear();
+  for (const auto& step : whole.steps) {
+    for (const auto& finding :
+         lasting(diagnose(Timeline::load(folder, run, step.number)).findings)) {
+      EXPECT_TRUE(in_the_end.contains(finding.rule))
+          << finding.rule << " after step " << step.number << ": " << finding.message;
+    }
+  }
 }
 
 TEST(Interrupted, IsNeitherAHangNorACrash) {
