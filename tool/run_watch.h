@@ -68,6 +68,7 @@ class RunWatch {
   bool reached_ = false;   // every rank has done the steps of --stop-after
 
   std::future<Diagnosed> diagnosis_;
+  // Not before step 2: what ranks do not share (experts, stages) shows in the first one.
   std::int64_t diagnosed_until_ = 0, next_step_ = 2;
   Clock::time_point next_diagnosis_{};
   std::set<std::string> announced_;

@@ -23,7 +23,7 @@ constexpr std::string_view kLasting[] = {
     "DDP108",  // a step with another factor on each rank
     "DDP109",  // a step with a backward that was not reduced, and gradients that differ
     "DDP110",  // a step with assigned gradients that differ
-    "DDP302",  // the weights before the first step
+    "DDP302",  // the weights before the first step; what is rank-local shows in that step
     "DDP304",  // the optimizers of a step
     "DDP402",  // weights that are not finite
     "DDP403",  // the scalers of a step
