@@ -40,7 +40,9 @@ void note_state(int) { state_requested = 1; }
 
 InterruptGuard::InterruptGuard() {
   if (guards++ == 0) {
-    requested_signal = requested_again = state_requested = 0;
+    requested_signal = 0;
+    requested_again = 0;
+    state_requested = 0;
     repetition_expected = false;
   }
   struct sigaction action = {};
