@@ -2,22 +2,17 @@
 #include "tool/examination.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
-#include <set>
 
 #include "lib/error.h"
 #include "lib/record/run_info.h"
 #include "lib/record/worker.h"
 #include "lib/report/proof.h"
-#include "tool/command.h"
-#include "tool/interrupt.h"
-#include "tool/prepared_ranks.h"
 #include "tool/program_launch.h"
-#include "tool/program_run.h"
-#include "tool/run_folder.h"
+#include "tool/runs.h"
 #include "tool/script_run.h"
 
 namespace ddp_doctor {
@@ -25,114 +20,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string strategy_of(const ExaminedProgram& program) {
-  return std::visit([](const auto& options) { return options.strategy; }, program);
-}
-
 std::vector<std::string> strategies_for(const ExaminedProgram& program) {
   if (std::holds_alternative<ScriptOptions>(program))
     return {std::begin(kScriptStrategies), std::end(kScriptStrategies)};
   return {std::begin(kProgramStrategies), std::end(kProgramStrategies)};
 }
 
-// With as little overhead as possible, for step times.
-ExaminedProgram unexamined(ExaminedProgram program) {
-  constexpr std::int64_t kNever = 1'000'000'000;
-  std::visit([](auto& options) { options.every = kNever; }, program);
-  if (auto* options = std::get_if<ProgramOptions>(&program)) {
-    options->warmup = 0;
-    options->pass_on = false;
-  }
+// Its output was shown the first time.
+ExaminedProgram quiet(ExaminedProgram program) {
+  if (auto* options = std::get_if<ProgramOptions>(&program)) options->pass_on = false;
   return program;
 }
 
-// Ctrl-C: the examination ends with what its runs have shown so far.
-struct CutShort {};
-
-// The runs of one examination, each in a folder of its own within the examination's.
-class Runs {
- public:
-  Runs(Purpose purpose, const ExaminationOptions& options, Streams streams)
-      : purpose_(purpose), streams_(streams), folder_(options.out) {}
-
-  const fs::path& folder() const { return folder_.path(); }
-
-  // Throws Error if the first run could not start; for later ones the report says so.
-  void add(const ExaminedProgram& program, int repeats = -1) {
-    RunInfo run;
-    run.index = count_++;
-    run.purpose = purpose_;
-    run.repeats = repeats;
-    const fs::path folder =
-        folder_.path() / fmt::format("{:02}-{:.60}{}", run.index, strategy_of(program),
-                                     repeats < 0 ? "" : fmt::format("-again-{:02}", repeats));
-    fs::create_directory(folder);
-    fs::permissions(folder, fs::perms::owner_all);
-    std::optional<std::string> failure;
-    if (const auto* given = std::get_if<ScriptOptions>(&program)) {
-      ScriptOptions script = *given;
-      script.rehearsed = !rehearsed_.insert(script.program).second;
-      run_script(run, script, folder, prepared_, progress(script.strategy, script.steps));
-      clear_progress();
-      failure = why_not_run(folder, run);
-      if (failure) rehearsed_.erase(script.program);
-    } else {
-      const auto& options = std::get<ProgramOptions>(program);
-      if (!options.pass_on && repeats < 0)
-        say(fmt::format("{} under {}", name_of_program(options), options.strategy));
-      run_program(run, options, folder, streams_);
-      clear_progress();
-      if (!run.failure.empty()) failure = run.failure;
-    }
-    if (interrupt_.requested()) InterruptGuard::let_go();
-    if (failure && run.index == 0) {
-      if (interrupt_.requested()) throw Interrupted("interrupted before any step was recorded");
-      throw Error(*failure);
-    }
-    if (interrupt_.requested()) throw CutShort();
-  }
-
-  // In turn, so that other load on this machine affects all of them; in alternating order, so that
-  // none is always first.
-  void repeat(std::vector<std::pair<int, ExaminedProgram>> programs, int rounds) {
-    for (int round = 0; round < rounds; ++round) {
-      say(fmt::format("timing: round {} of {}", round + 1, rounds));
-      for (const auto& [index, program] : programs) add(unexamined(program), index);
-      std::reverse(programs.begin(), programs.end());
-    }
-    clear_progress();
-  }
-
- private:
-  void say(const std::string& text) {
-    if (terminal_) streams_.err << "\r\x1b[K" << text << std::flush;
-  }
-  void clear_progress() { say(""); }
-  std::function<void(std::int64_t)> progress(const std::string& strategy, std::int64_t steps) {
-    if (!terminal_) return {};
-    return [this, strategy, steps](std::int64_t step) {
-      say(fmt::format("{}: step {} of {}", strategy, step, steps));
-    };
-  }
-
-  const Purpose purpose_;
-  const Streams streams_;
-  const InterruptGuard interrupt_;
-  const RunFolder folder_;
-  PreparedRanks prepared_;
-  const bool terminal_ = isatty(STDERR_FILENO) == 1;
-  std::set<fs::path> rehearsed_;  // TorchScript programs that have run
-  int count_ = 0;
-};
-
 // What the runs that `work` makes have shown, up to Ctrl-C.
-Report report_of(const Runs& runs, const std::function<void()>& work) {
+Report report_of(Runs& runs, const std::function<void()>& work) {
   bool interrupted = false;
   try {
     work();
   } catch (const CutShort&) {
     interrupted = true;
   }
+  runs.finish();
   Report report = read_examination(runs.folder());
   report.interrupted = interrupted;
   return report;
@@ -143,7 +51,8 @@ std::vector<std::pair<int, ExaminedProgram>> worth_timing(
     const Report& report, const std::vector<ExaminedProgram>& programs) {
   std::vector<std::pair<int, ExaminedProgram>> worth;
   for (std::size_t i = 0; i < report.runs.size(); ++i) {
-    if (report.runs[i].completed && report.runs[i].step_time)
+    const auto& run = report.runs[i];
+    if (run.completed && run.step_time && !run.info.tried)
       worth.emplace_back(static_cast<int>(i), programs[i]);
   }
   if (worth.size() < 2) worth.clear();
@@ -151,6 +60,26 @@ std::vector<std::pair<int, ExaminedProgram>> worth_timing(
 }
 
 }  // namespace
+
+std::chrono::steady_clock::duration FixBudget::of(
+    std::chrono::steady_clock::duration first_run) const {
+  using Seconds = std::chrono::duration<double>;
+  const double wanted = std::max(times * Seconds(first_run).count(), seconds);
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(Seconds(wanted));
+}
+
+FixBudget FixBudget::from(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  if (end == text.c_str() || !(number > 0) || !(number < 1e9) ||
+      (!unit.empty() && unit != "x" && unit != "s"))
+    throw Error(
+        fmt::format("--fix-budget {}: give seconds (600), or a multiple of the first run "
+                    "(3x)",
+                    text));
+  return unit == "x" ? FixBudget{number, 0} : FixBudget{0, number};
+}
 
 ExaminedProgram under(const ExaminedProgram& program, const std::string& strategy) {
   ExaminedProgram other = program;
@@ -161,6 +90,7 @@ ExaminedProgram under(const ExaminedProgram& program, const std::string& strateg
 Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
                const ExaminationOptions& options, Streams streams) {
   Runs runs(purpose, options, streams);
+  if (programs.size() > 1) runs.isolate(programs);
   return report_of(runs, [&] {
     for (const auto& program : programs) runs.add(program);
     if (options.repeats > 0)
@@ -173,22 +103,32 @@ namespace {
 void make_fix_runs(Runs& runs, const ExaminedProgram& program, const ExaminationOptions& options) {
   std::vector<ExaminedProgram> programs = {program};
   runs.add(program);
+  // False once the time is over.
   const auto try_each = [&](const std::vector<std::string>& strategies) {
-    for (const auto& strategy : strategies) {
-      programs.push_back(under(program, strategy));
-      if (auto* options = std::get_if<ProgramOptions>(&programs.back()))
-        options->pass_on = false;  // its output was shown the first time
+    for (std::size_t i = 0; i < strategies.size(); ++i) {
+      if (!runs.time_left(strategies.size() - i)) return false;
+      programs.push_back(quiet(under(program, strategies[i])));
       runs.add(programs.back());
     }
+    return true;
   };
   const auto possible = strategies_for(program);
-  for (;;) {  // first the proposed strategies, then those proposed for what is left
+  bool time_left = true;
+  while (time_left) {  // first the proposed strategies, then those proposed for what is left
     const auto strategies = prescribed(read_examination(runs.folder()), possible);
     if (strategies.empty()) break;
-    try_each(strategies);
+    time_left = try_each(strategies);
   }
-  if (const auto together = combined(read_examination(runs.folder())); !together.empty())
-    try_each({together});
+  if (const auto together = combined(read_examination(runs.folder()));
+      time_left && !together.empty())
+    time_left = try_each({together});
+  for (const auto& tried :
+       time_left ? changes_to_try(read_examination(runs.folder())) : std::vector<TriedChange>()) {
+    if (!runs.can_change(tried.change.file)) continue;
+    if (!runs.time_left(1)) break;
+    programs.push_back(quiet(program));
+    runs.add(programs.back(), tried);
+  }
   if (options.repeats > 0) {
     runs.repeat(worth_timing(read_examination(runs.folder()), programs), options.repeats);
   }
@@ -199,7 +139,17 @@ void make_fix_runs(Runs& runs, const ExaminedProgram& program, const Examination
 Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions& options,
                        Streams streams) {
   Runs runs(Purpose::kFix, options, streams);
+  runs.isolate({program});
   return report_of(runs, [&] { make_fix_runs(runs, program, options); });
+}
+
+RunReport read_run(const fs::path& folder, const RunInfo& run, int index) {
+  const auto reason = run.is_script         ? why_not_run(folder, run)
+                      : run.failure.empty() ? std::nullopt
+                                            : std::optional(run.failure);
+  if (reason && index > 0) return report_of_no_run(run, *reason);
+  return run.is_script ? report_run(Timeline::load(folder, run), index)
+                       : report_program(folder, run, index);
 }
 
 Report read_examination(const fs::path& folder) {
@@ -211,18 +161,13 @@ Report read_examination(const fs::path& folder) {
   for (const auto& run_folder : run_folders(folder)) {
     const RunInfo run = load_run_info(run_folder);
     const int index = static_cast<int>(runs.size());
-    const auto reason = run.is_script         ? why_not_run(run_folder, run)
-                        : run.failure.empty() ? std::nullopt
-                                              : std::optional(run.failure);
     if (run.repeats >= 0 && run.repeats < index) {
+      const bool failed =
+          run.is_script ? why_not_run(run_folder, run).has_value() : !run.failure.empty();
       runs[static_cast<std::size_t>(run.repeats)].again_ms.push_back(
-          reason ? std::nullopt : median_step_ms(Timeline::load(run_folder, run)));
-    } else if (reason && !runs.empty()) {
-      runs.push_back(report_of_no_run(run, *reason));
-    } else if (run.is_script) {
-      runs.push_back(report_run(Timeline::load(run_folder, run), index));
+          failed ? std::nullopt : median_step_ms(Timeline::load(run_folder, run)));
     } else {
-      runs.push_back(report_program(run_folder, run, index));
+      runs.push_back(read_run(run_folder, run, index));
     }
   }
   return make_report(std::move(runs));

@@ -3,6 +3,7 @@
 // the report of them all.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -19,10 +20,23 @@ namespace ddp_doctor {
 // A program and the strategy it runs under.
 using ExaminedProgram = std::variant<ScriptOptions, ProgramOptions>;
 
+// How long all trials of fixes together may take.
+struct FixBudget {
+  double times = 5;      // the first run
+  double seconds = 300;  // or these, whichever is longer
+
+  std::chrono::steady_clock::duration of(std::chrono::steady_clock::duration first_run) const;
+  // "600" or "3x". Throws Error.
+  static FixBudget from(const std::string& text);
+};
+
 struct ExaminationOptions {
   std::optional<std::filesystem::path> out;  // keeps the records there
   // Rounds in which every run that completed is repeated, in turn, for its step times only.
   int repeats = 0;
+  bool in_place = false;  // runs after the first are not isolated from the user's folders
+  FixBudget budget;
+  bool quiet = false;  // no line for each run
 };
 
 // Runs them one after another; the verdict is about the first, the others are shown for comparison,
@@ -40,6 +54,9 @@ Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions&
 
 // The same program under another strategy.
 ExaminedProgram under(const ExaminedProgram& program, const std::string& strategy);
+
+// One of its runs, which is the `index`th.
+RunReport read_run(const std::filesystem::path& folder, const RunInfo& run, int index);
 
 // Reads what an examination left in `folder`.
 Report read_examination(const std::filesystem::path& folder);

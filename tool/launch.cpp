@@ -122,6 +122,10 @@ class Run {
     // Ranks that still make progress go on: they may finish without waiting for the failed one.
     const auto grace = launcher_ ? kGraceOfLaunchers : kGrace;
     if (fell_at_ && now - std::max(*fell_at_, moved_at_) > grace) end_all(RankExit::Kind::kStopped);
+    if (launch_.deadline && now > *launch_.deadline && going()) {
+      notes_.push_back(launch_.why_deadline);
+      end_all(RankExit::Kind::kStopped);
+    }
     if (hopeless(now)) {
       take_stacks();
       end_all(RankExit::Kind::kTimedOut);
@@ -397,7 +401,7 @@ void Run::start(Child& child) {
     child.pid = launch_.prepared->start(command, environment, child.relay.writer());
     guard_.spare(launch_.prepared->process());
   } else {
-    child.pid = start_process(command, environment, child.relay.writer());
+    child.pid = start_process(command, environment, child.relay.writer(), launch_.view);
   }
   child.relay.release_writer();
   log::debug("process {} is {}: {}", child.pid,

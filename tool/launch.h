@@ -6,6 +6,7 @@
 // Ctrl-C, or SIGKILL of ddp-doctor (guard.h).
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -20,6 +21,7 @@
 namespace ddp_doctor {
 
 class PreparedRanks;
+class View;
 
 using Environment = std::map<std::string, std::string>;
 
@@ -47,6 +49,12 @@ struct Launch {
   std::function<bool()> peer_fell;
   // Whether they are to be ended now, and why; may be empty.
   std::function<std::optional<Ending>()> ends;
+  const View* view = nullptr;  // what the programs see of the file system; null: all as it is
+  // When all of them are ended, and why.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::string why_deadline;
+  // SIGTERM ends the programs, and what they did is returned.
+  bool returns_on_sigterm = false;
 };
 
 struct Launched {

@@ -47,6 +47,10 @@ std::string known_strategy(const std::string& name) {
                      meant.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : meant);
 }
 
+ExaminationOptions options_of(const ProgramArguments& arguments, const ExaminationMode& how) {
+  return examination_options(arguments.out, how.fix ? how.repeats : 0, !how.pass_on, how.trials);
+}
+
 // Words that are not ddp-doctor's, and flags that the program would have understood.
 void refuse_misplaced_words(const CLI::App& app, const ProgramArguments& arguments,
                             const Call& call) {
@@ -68,7 +72,7 @@ Report examine_script(const CLI::App& app, const ProgramArguments& arguments,
     throw Error(fmt::format("{}: a TorchScript program takes no arguments; remove those after --",
                             arguments.program.string()));
   }
-  const ExaminationOptions options{arguments.out, how.fix ? how.repeats : 0};
+  const ExaminationOptions options = options_of(arguments, how);
   const ExaminedProgram program = script_options(app, arguments.flags, arguments.program);
   const auto strategies = expand(arguments.strategies);
   if (how.fix) return examine_and_fix(under(program, strategies.front()), options, call.streams);
@@ -98,7 +102,7 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
     }
     return examine_own_rank(program, *self, arguments.out, call.streams, deliver);
   }
-  const ExaminationOptions options{arguments.out, how.fix ? how.repeats : 0};
+  const ExaminationOptions options = options_of(arguments, how);
   if (how.fix) return deliver(examine_and_fix(program, options, call.streams));
   return deliver(examine({program}, Purpose::kRun, options, call.streams));
 }

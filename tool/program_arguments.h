@@ -28,6 +28,7 @@ struct ExaminationMode {
   int repeats = 0;      // timed runs of each of them
   bool pass_on = true;  // the program's output
   std::function<bool(const Finding&)> wanted = {};  // findings to announce; empty: all
+  TrialFlags trials = {};
 };
 
 // Adds PROGRAM and the flags that say how it is run.

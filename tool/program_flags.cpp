@@ -132,6 +132,30 @@ void add_program_flags(CLI::App& app, ProgramFlags& flags) {
   add_script_flags(app, flags.script);
 }
 
+ExaminationOptions examination_options(const std::optional<std::filesystem::path>& out, int repeats,
+                                       bool quiet, const TrialFlags& flags) {
+  ExaminationOptions options{out, repeats};
+  options.in_place = flags.in_place;
+  options.quiet = quiet;
+  if (!flags.fix_budget.empty()) options.budget = FixBudget::from(flags.fix_budget);
+  return options;
+}
+
+void add_in_place_flag(CLI::App& app, TrialFlags& flags) {
+  app.add_flag(
+      "--in-place", flags.in_place,
+      "Run every run in the working folder itself. Otherwise only the first is, and each of the "
+      "others gets a copy-on-write view of the folder as it was before, which is discarded");
+}
+
+void add_fix_budget_flag(CLI::App& app, TrialFlags& flags) {
+  app.add_option(
+         "--fix-budget", flags.fix_budget,
+         "With --fix: how long all runs after the first may take together, in seconds (600) "
+         "or as a multiple of the first (3x) [5x, at least 300 s]")
+      ->type_name("TIME");
+}
+
 bool was_given(const CLI::App& app, const std::string& flag) {
   const auto* option = app.get_option(flag);
   if (option->count() == 0) return false;

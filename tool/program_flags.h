@@ -27,6 +27,16 @@ struct ProgramFlags {
   std::optional<std::int64_t> stall_after_s;
 };
 
+// Of commands that run a program more than once.
+struct TrialFlags {
+  bool in_place = false;
+  std::string fix_budget;
+};
+ExaminationOptions examination_options(const std::optional<std::filesystem::path>& out, int repeats,
+                                       bool quiet, const TrialFlags& flags);
+void add_in_place_flag(CLI::App& app, TrialFlags& flags);
+void add_fix_budget_flag(CLI::App& app, TrialFlags& flags);
+
 void add_program_flags(CLI::App& app, ProgramFlags& flags);
 
 // For a TorchScript program. Throws Error if a flag was given that has no meaning for it.

@@ -314,7 +314,7 @@ std::string name_of_program(const ProgramOptions& options) {
 void describe_run(RunInfo& run, const ProgramOptions& options,
                   const std::vector<std::string>& command) {
   run.program = name_of_program(options);
-  run.strategy = options.strategy;
+  run.strategy = run.tried ? kAsChanged : options.strategy;
   run.world_size = options.doctor_starts_ranks() ? options.world_size : 1;
   run.settings = {{"every", std::to_string(options.every)},
                   {"warmup", std::to_string(options.warmup)}};

@@ -2,9 +2,11 @@
 // What is known of a program in Python, or of a command, before it is started.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,8 @@
 #include "tool/stall.h"
 
 namespace ddp_doctor {
+
+class View;
 
 struct ProgramOptions {
   std::filesystem::path program;   // train.py; empty: `words` are a command
@@ -30,6 +34,10 @@ struct ProgramOptions {
   std::int64_t stop_after = 0;  // the run is ended when every rank has done so many; 0: never
   bool fail_fast = false;       // it is ended at the first error that is certain
   std::function<bool(const Finding&)> wanted;  // what is announced; empty: everything
+  const View* view = nullptr;  // what it sees of the file system; null: all as it is
+  // When it is ended, and why.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::string why_deadline;
 
   bool each_rank = false;  // a command that is started once for each rank
 

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
+#include <utility>
 
 #include "tool/free_port.h"
+#include "tool/isolation.h"
 #include "tool/launch.h"
 #include "tool/program_launch.h"
 #include "tool/run_watch.h"
@@ -32,9 +35,28 @@ Environment as_rank(Environment environment, int rank, int world_size, int port)
   return environment;
 }
 
+std::vector<std::string> inside(const View* view, std::vector<std::string> words) {
+  // The interpreter, or what the command is found by, stays.
+  for (std::size_t i = 1; view != nullptr && i < words.size(); ++i)
+    words[i] = view->inside(words[i]);
+  return words;
+}
+
+Environment inside(const View* view, Environment environment) {
+  if (view == nullptr) return environment;
+  if (auto here = environment.find("PWD"); here != environment.end())
+    here->second = view->inside(here->second);
+  std::istringstream in(std::exchange(environment["PYTHONPATH"], {}));
+  auto& path = environment["PYTHONPATH"];
+  for (std::string entry; std::getline(in, entry, ':');)
+    path += (path.empty() ? "" : ":") + view->inside(entry);
+  return environment;
+}
+
 std::vector<Program> programs_of(const ProgramOptions& options,
                                  const std::vector<std::string>& command, const fs::path& folder) {
-  const Environment environment = with_probe(own_environment(), options, folder);
+  const Environment environment =
+      inside(options.view, with_probe(own_environment(), options, folder));
   if (!options.doctor_starts_ranks()) return {{command, environment, {}, ""}};
   const int port = options.port != 0 ? options.port : free_port();
   std::vector<Program> programs;
@@ -68,8 +90,8 @@ void make_folder(const fs::path& folder) {
 }  // namespace
 
 void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& folder,
-                 Streams streams) {
-  const auto command = words_to_execute(options);
+                 Streams streams, const std::function<void(std::int64_t step)>& on_step) {
+  const auto command = inside(options.view, words_to_execute(options));
   const RunInfo before = run;
   for (int attempt = 1;; ++attempt) {
     run = before;
@@ -84,12 +106,16 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
                                       .patience = options.patience,
                                       .world_size = world_size,
                                       .pass_on = options.pass_on ? &streams.err : nullptr,
+                                      .on_progress = on_step,
                                       .meanwhile =
                                           [&] {
                                             watch.look();
                                             torch.look(folder);
                                           },
-                                      .ends = [&] { return watch.ends(); }});
+                                      .ends = [&] { return watch.ends(); },
+                                      .view = options.view,
+                                      .deadline = options.deadline,
+                                      .why_deadline = options.why_deadline});
     settle(run, folder, launched, torch, options);
     if (!lost_the_port(launched, run)) break;
     if (options.port != 0) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "lib/record/run_info.h"
 #include "tool/doctor.h"
@@ -14,6 +15,6 @@ namespace ddp_doctor {
 // is nothing to examine. Throws Error if there is no such program, Interrupted at a second Ctrl-C.
 // What the program writes goes to `streams.err`.
 void run_program(RunInfo& run, const ProgramOptions& options, const std::filesystem::path& folder,
-                 Streams streams);
+                 Streams streams, const std::function<void(std::int64_t step)>& on_step = {});
 
 }  // namespace ddp_doctor

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "lib/error.h"
+#include "tool/isolation.h"
 
 namespace ddp_doctor {
 namespace {
@@ -32,7 +33,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }  // namespace
 
 pid_t start_process(const std::vector<std::string>& command, const Environment& environment,
-                    int output) {
+                    int output, const View* view) {
   std::vector<std::string> words = command;
   std::vector<std::string> words_of_shell = words;
   words_of_shell.insert(words_of_shell.begin(), "/bin/sh");
@@ -53,6 +54,12 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   if (pid == 0) {
     // Only async-signal-safe calls from here to exec.
     setpgid(0, 0);
+    if (view != nullptr && !view->enter()) {
+      const int why = errno;
+      [[maybe_unused]] const ssize_t written = write(trouble[1], &why, sizeof why);
+      _exit(127);
+    }
+    // Other rights, which a view has, would clear it.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     sigset_t none;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/record/run_info.h"
+
 namespace ddp_doctor {
 
 enum class Severity { kAdvice, kWarning, kError };
@@ -34,16 +36,6 @@ struct Proof {
   int run = 0;
   std::string strategy;
   bool cured = false;  // the finding is gone, and nothing worse appeared
-  std::string text;
-};
-
-// The smallest change to the user's own code.
-struct Change {
-  std::string file;
-  int line = 0;
-  std::string
-      before;  // the lines now, and after the change; empty if the text describes the change
-  std::string after;
   std::string text;
 };
 

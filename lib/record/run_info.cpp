@@ -136,6 +136,11 @@ void save_run_info(const fs::path& folder, const RunInfo& run) {
                        {"notes", run.notes},
                        {"failure", run.failure}};
   for (const auto& exit : run.exits) json["exits"].push_back(to_json(exit));
+  if (run.tried) {
+    const auto& [finding, change] = *run.tried;
+    json["tried"] = {{"finding", finding},      {"file", change.file},   {"line", change.line},
+                     {"before", change.before}, {"after", change.after}, {"text", change.text}};
+  }
   write_at_once(folder / "run.json", json);
 }
 
@@ -208,6 +213,12 @@ RunInfo load_run_info(const fs::path& folder) {
     run.ending = ending_of(json.value("ending", ""));
     run.ended_ns = json.value("ended_ns", std::int64_t{0});
     run.is_script = json.value("is_script", run.strategy != "as-is");
+    if (json.contains("tried")) {
+      const auto& tried = json.at("tried");
+      run.tried = {tried.at("finding"),
+                   {tried.at("file"), tried.at("line"), tried.at("before"), tried.at("after"),
+                    tried.at("text")}};
+    }
     if (run.world_size < 1)
       throw Error(fmt::format("{}: world_size is {}", file.string(), run.world_size));
     if (run.exits.empty()) run.world_size = recorded_world_size(folder).value_or(run.world_size);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,25 @@ enum class Purpose {
   kFix,      // the first is diagnosed, the others try its prescriptions
 };
 
+// The smallest change to the user's own code.
+struct Change {
+  std::string file;
+  int line = 0;
+  // The lines now, and after the change; empty if the text describes the change.
+  std::string before, after;
+  std::string text;
+
+  bool operator==(const Change&) const = default;
+};
+
+// A change that a run tries, and the finding that it is for, as proof.h names it.
+struct TriedChange {
+  std::string finding;
+  Change change;
+};
+
+inline constexpr const char* kAsChanged = "as-changed";  // the strategy of such a run
+
 // One run: what was started, by what strategy, and how its processes ended.
 struct RunInfo {
   int index = 0;  // position in the examination; 0 is the run that is judged
@@ -53,9 +73,10 @@ struct RunInfo {
   std::map<std::string, std::string> settings;
   std::vector<RankExit> exits;
   Ending ending = Ending::kOwn;
-  std::int64_t ended_ns = 0;       // CLOCK_REALTIME; what failed later did so because it was ended
-  std::vector<std::string> notes;  // what was unusual, or was not examined
-  std::string failure;             // why nothing could be examined; empty if it could
+  std::int64_t ended_ns = 0;  // CLOCK_REALTIME; what failed later did so because it was ended
+  std::optional<TriedChange> tried;  // the program is not the user's own, but changed by this
+  std::vector<std::string> notes;    // what was unusual, or was not examined
+  std::string failure;               // why nothing could be examined; empty if it could
 };
 
 const char* name_of(RankExit::Kind kind);

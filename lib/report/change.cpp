@@ -4,28 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lib/error.h"
+#include "lib/report/change_before_step.h"
+#include "lib/report/source_lines.h"
+
 namespace ddp_doctor {
 namespace {
 
-constexpr std::uintmax_t kMaxBytes = 4 << 20;
 constexpr int kLinesBefore = 3;  // a call may begin above the line that Python names
-
-std::vector<std::string> lines_of(const std::string& file) {
-  std::error_code ignored;
-  if (std::filesystem::file_size(file, ignored) > kMaxBytes) return {};
-  std::vector<std::string> lines;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
 
 // Flags of the wrapper's constructor, as a strategy sets them.
 struct Flag {
@@ -119,16 +111,20 @@ std::optional<Change> change_of_wrapper(const Where& where, const std::vector<Fl
     }
     if (close == std::string::npos) return {};
     std::string arguments = text.substr(open + 1, close - open - 1);
+    std::string words;
+    bool possible = true;
     for (const auto& flag : flags) {
-      if (!set_flag(arguments, flag)) {
-        return Change{where.file, line, text, "",
-                      flag.value != nullptr ? fmt::format("set {}={} here", flag.name, flag.value)
-                                            : fmt::format("remove {} here", flag.name)};
-      }
+      const std::string before = arguments;
+      const bool set = set_flag(arguments, flag);
+      possible = possible && set;
+      if (set && arguments == before) continue;
+      words += words.empty() ? "" : ", ";
+      words += flag.value != nullptr ? fmt::format("set {}={}", flag.name, flag.value)
+                                     : fmt::format("remove {}", flag.name);
     }
+    if (words.empty()) return {};
     const std::string after = text.substr(0, open + 1) + arguments + text.substr(close);
-    if (after == text) return {};
-    return Change{where.file, line, text, after, ""};
+    return Change{where.file, line, possible ? text : "", possible ? after : "", words + " here"};
   }
   return {};
 }
@@ -154,33 +150,12 @@ std::optional<Change> change_of_forward(const Where& where) {
   const std::string& text = lines[static_cast<std::size_t>(where.line - 1)];
   static const std::regex bypass(R"(\.module\()");
   const std::string after = std::regex_replace(text, bypass, "(");
-  if (after != text) return Change{where.file, where.line, text, after, ""};
-  return Change{where.file, where.line, text, "",
+  if (after != text)
+    return Change{where.file, where.line, text, after,
+                  "call the wrapper here, not the module inside it"};
+  return Change{where.file, where.line, "", "",
                 "call the wrapper here; move what this line computes into the wrapped module's "
                 "forward"};
-}
-
-// Gradients averaged by hand before optimizer.step().
-std::optional<Change> change_before_step(const Where& where) {
-  const auto lines = lines_of(where.file);
-  if (where.line > static_cast<int>(lines.size()) || where.line < 1) return {};
-  const std::string& text = lines[static_cast<std::size_t>(where.line - 1)];
-  static const std::regex step(R"(^(\s*)(?:.*[\s(])?([\w.\[\]]+)\.step\(\s*([\w.\[\]]*)\s*\))");
-  std::smatch match;
-  if (!std::regex_search(text, match, step)) return {};
-  const std::string pad = match[1];
-  const std::string optimizer =
-      match[3].length() > 0 ? match[3] : match[2];  // scaler.step(optimizer)
-  return Change{
-      where.file, where.line, text,
-      fmt::format("{0}for group in {1}.param_groups:\n"
-                  "{0}    for p in group[\"params\"]:\n"
-                  "{0}        p.grad = torch.zeros_like(p) if p.grad is None else p.grad\n"
-                  "{0}        torch.distributed.all_reduce(p.grad)\n"
-                  "{0}        p.grad /= torch.distributed.get_world_size()\n"
-                  "{2}",
-                  pad, optimizer, text),
-      ""};
 }
 
 // Where a library makes the wrapper, its own settings decide.
@@ -210,16 +185,12 @@ std::optional<Change> setting_of_library(const Where& where, const std::string& 
   return Change{where.file, where.line, "", "", text};
 }
 
-}  // namespace
+bool averages_over_all(const std::string& strategy) { return strategy.starts_with("allreduce"); }
 
-std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
-  const std::string& strategy = finding.prescription.strategy;
-  if (strategy == "allreduce-flat" || strategy == "allreduce-each")
-    return run.step_place ? change_before_step(*run.step_place) : std::nullopt;
-  if (finding.rule == "DDP101")
-    return finding.where ? change_of_forward(*finding.where) : std::nullopt;
-  if (finding.where && finding.evidence.value("kind", "") == "never-synchronized")
-    return change_by_wrapping(*finding.where);
+std::optional<Change> change_by(const std::string& strategy, const Finding& finding,
+                                const RunReport& run) {
+  if (averages_over_all(strategy) && run.step_place)
+    return change_before_step(run.step_place->file, run.step_place->line);
   if (strategy == "broadcast-init" && run.step_place)
     return Change{run.step_place->file, run.step_place->line, "", "",
                   "once before the first step: for t in model.state_dict().values(): "
@@ -231,6 +202,47 @@ std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
     if (auto change = change_of_wrapper(*place, flags)) return change;
   }
   return run.wrap_place ? setting_of_library(*run.wrap_place, strategy) : std::nullopt;
+}
+
+}  // namespace
+
+bool fits(const std::string& strategy, const RunReport& run) {
+  return run.plain_data_parallel || !averages_over_all(strategy);
+}
+
+std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
+  if (finding.rule == "DDP101")
+    return finding.where ? change_of_forward(*finding.where) : std::nullopt;
+  if (finding.where && finding.evidence.value("kind", "") == "never-synchronized")
+    return change_by_wrapping(*finding.where);
+  const auto& prescription = finding.prescription;
+  std::vector<std::string> strategies = {prescription.strategy};
+  if (finding.proof && finding.proof->cured) return change_by(prescription.strategy, finding, run);
+  for (const auto* more : {&prescription.alternatives, &prescription.fallbacks})
+    strategies.insert(strategies.end(), more->begin(), more->end());
+  for (const auto& strategy : strategies) {
+    if (!fits(strategy, run)) continue;
+    if (auto change = change_by(strategy, finding, run)) return change;
+  }
+  return {};
+}
+
+std::string apply(const Change& change) {
+  const auto lines = lines_of(change.file);
+  std::vector<std::string> before;
+  std::istringstream in(change.before);
+  for (std::string line; std::getline(in, line);) before.push_back(line);
+  const auto at = static_cast<std::size_t>(change.line - 1);
+  const bool known = !before.empty() && at + before.size() <= lines.size() &&
+                     std::equal(before.begin(), before.end(), lines.begin() + change.line - 1);
+  if (!known)
+    throw Error(fmt::format("{}:{}: changed since it was read", change.file, change.line));
+  std::string text;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i == at) text += change.after + '\n';
+    if (i < at || i >= at + before.size()) text += lines[i] + '\n';
+  }
+  return text;
 }
 
 std::string diff_of(const Change& change, const std::string& indent) {

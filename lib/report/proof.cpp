@@ -28,9 +28,15 @@ bool found(const RunReport& run, const std::string& rule, Severity mildest) {
   });
 }
 
+// A proof looks at all that the first run did: one that stops early may have trained nothing ("is
+// already trained"), and what shows late would be missed.
+bool as_long(const RunReport& run, const RunReport& first) {
+  return !first.completed || run.steps_seen() >= first.steps_seen();
+}
+
 // The run finished without the finding, and without one that the first run does not have.
 bool cures(const RunReport& run, const RunReport& first, const Finding& finding) {
-  if (!run.conclusive()) return false;
+  if (!run.conclusive() || !as_long(run, first)) return false;
   if (found(run, finding.rule, std::min(finding.severity, Severity::kWarning))) return false;
   return !any_of(run.diagnosis.findings, [&](const Finding& other) {
     return other.severity >= Severity::kWarning && !found(first, other.rule, Severity::kWarning);
@@ -117,9 +123,16 @@ std::string cost_beside(const RunReport& run) {
   return "; " + describe(*run.cost, "the program as it is");
 }
 
-std::string why_not(const RunReport& run) {
+std::string why_not(const RunReport& run, const RunReport& first) {
   if (run.changes.empty() && !run.unapplied.empty()) return run.unapplied.front();
   std::string text = run.outcome;
+  for (const auto& note : run.info.notes) {
+    if (note.starts_with("--fix-budget")) text += "; " + note;
+  }
+  if (run.completed && !as_long(run, first))
+    text += fmt::format("; it has only {}, and the first run had {}",
+                        count_of(run.steps_table.size(), "examined step"),
+                        count_of(first.steps_table.size(), "examined step"));
   for (const auto& reason : run.unapplied) text += "; " + reason;
   return text;
 }
@@ -166,7 +179,8 @@ void prove(Report& report, Finding& finding) {
   const RunReport& best = *tried.runs.front();
   Proof proof{static_cast<int>(&best - report.runs.data()), best.info.strategy, tried.cured, ""};
   if (!proof.cured) {
-    proof.text = fmt::format("{} does not cure it here: {}", best.info.strategy, why_not(best));
+    proof.text =
+        fmt::format("{} does not cure it here: {}", best.info.strategy, why_not(best, first));
   } else {
     // The other one stays an alternative: proofs may be attached again, to a filtered report.
     auto& prescription = finding.prescription;
@@ -194,14 +208,69 @@ void prove(Report& report, Finding& finding) {
   finding.proof = std::move(proof);
 }
 
+// Names a finding among those of a run.
+std::string place_key(const Finding& finding) {
+  return finding.where
+             ? fmt::format("{} {}:{}", finding.rule, finding.where->file, finding.where->line)
+             : finding.rule;
+}
+
+const RunReport* tried_for(const Report& report, const Finding& finding) {
+  const auto found =
+      std::find_if(report.runs.begin(), report.runs.end(), [&](const RunReport& run) {
+        return run.info.tried && run.info.tried->finding == place_key(finding);
+      });
+  return found == report.runs.end() ? nullptr : &*found;
+}
+
+void attach_change(const Report& report, Finding& finding) {
+  const RunReport& first = report.runs.front();
+  const RunReport* tried = tried_for(report, finding);
+  if (tried != nullptr && cures(*tried, first, finding)) {
+    finding.change = tried->info.tried->change;
+    finding.change->text =
+        fmt::format("a copy of the program with this change was examined: it {} in {}",
+                    tried->clean() ? "is clean" : "no longer has this finding",
+                    count_of(tried->steps_table.size(), "step"));
+    if (!finding.proof || !finding.proof->cured)
+      finding.proof = Proof{static_cast<int>(tried - report.runs.data()), kAsChanged, true,
+                            finding.change->text + '.'};
+    return;
+  }
+  auto change = change_for(finding, first);
+  if (!change) return;  // where a report is read again, the user's files may be missing
+  const bool possible = !change->after.empty();
+  change->before.clear();
+  change->after.clear();
+  if (tried != nullptr) {
+    change->text +=
+        fmt::format("; as `run --fix` inserted it, that did not help: {}", why_not(*tried, first));
+  } else if (possible && report.purpose != Purpose::kFix) {
+    change->text += "; `run --fix` tries it on a copy of the program, and shows it as a diff";
+  }
+  finding.change = std::move(change);
+}
+
 }  // namespace
 
 void attach_proofs(Report& report) {
   for (auto& finding : report.findings) {
     prove(report, finding);
-    // Where a report is read again, the user's files may be missing.
-    if (auto change = change_for(finding, report.runs.front())) finding.change = std::move(change);
+    attach_change(report, finding);
   }
+}
+
+std::vector<TriedChange> changes_to_try(const Report& report) {
+  std::vector<TriedChange> changes;
+  for (const auto& finding : report.findings) {
+    const auto change = change_for(finding, report.runs.front());
+    if (!change || change->after.empty()) continue;
+    const bool known = std::any_of(changes.begin(), changes.end(), [&](const TriedChange& other) {
+      return other.finding == place_key(finding);
+    });
+    if (!known) changes.push_back({place_key(finding), *change});
+  }
+  return changes;
 }
 
 std::vector<std::string> prescribed(const Report& report,
@@ -213,7 +282,9 @@ std::vector<std::string> prescribed(const Report& report,
       const bool run = std::any_of(report.runs.begin(), report.runs.end(), [&](const auto& other) {
         return other.info.strategy == strategy;
       });
-      if (run || std::find(possible.begin(), possible.end(), strategy) == possible.end()) continue;
+      if (run || !fits(strategy, report.runs.front()) ||
+          std::find(possible.begin(), possible.end(), strategy) == possible.end())
+        continue;
       any = true;
       if (std::find(strategies.begin(), strategies.end(), strategy) == strategies.end())
         strategies.push_back(strategy);

@@ -10,9 +10,13 @@
 
 namespace ddp_doctor {
 
-// Fills in `proof` of each finding whose prescribed strategy was run, makes the cheapest proven
-// strategy the prescribed one, and names the change to the user's code that does the same.
+// Fills in `proof` of each finding whose prescribed strategy was run, and makes the cheapest proven
+// strategy the prescribed one. Names the change to the user's code that does the same: as lines if
+// a run of the program with that change cured the finding, otherwise in words.
 void attach_proofs(Report& report);
+
+// The changes of findings that a strategy was proven to cure, or that none is known for.
+std::vector<TriedChange> changes_to_try(const Report& report);
 
 // What is still to be tried: of each finding that is not cured yet, what it prescribes, or where
 // that was run, what else would do. Each once, the first finding's first; only those among

@@ -161,6 +161,30 @@ std::optional<double> probe_cost(const Timeline& timeline) {
   return median(std::move(costs));
 }
 
+// No collective of some of the ranks, or of activations (tensor, sequence or pipeline parallel),
+// and no parameter that was left out as a shard.
+bool plain_data_parallel(const Timeline& timeline) {
+  if (timeline.replicas.size() > 1 || !timeline.rank_local.empty()) return false;
+  for (const int rank : all_ranks(timeline)) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    for (const auto& event : record->events) {
+      if (event.kind == "warning" && event.text.find("across ranks") != std::string::npos)
+        return false;
+    }
+  }
+  for (const auto& step : timeline.steps) {
+    for (const auto* record : step.records()) {
+      for (const auto& call : record->calls) {
+        const bool of_activations =
+            (call.moment == "forward" || call.moment == "backward") && call.target.empty();
+        if (!call.group.empty() || of_activations) return false;
+      }
+    }
+  }
+  return true;
+}
+
 bool finished(const Timeline& timeline) {
   if (timeline.run.ending == Ending::kStopAfter) return true;
   for (int rank : all_ranks(timeline)) {
@@ -338,6 +362,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.phases = phases_of(timeline, report.diagnosis.findings);
   settle_outcome(report);
   read_strategy(timeline, report);
+  report.plain_data_parallel = plain_data_parallel(timeline);
   report.wrap_place = where(timeline, "wrap");
   report.step_place = where(timeline, "step");
   report.fingerprint = Fingerprint::later(timeline);

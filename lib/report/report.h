@@ -91,6 +91,7 @@ struct RunReport {
   std::optional<Cost> cost;
   std::vector<std::string> changes;          // what its strategy did to the program
   std::vector<std::string> unapplied;        // what it could not do, and why
+  bool plain_data_parallel = true;           // all ranks have all of one model, nothing is sharded
   std::optional<Where> wrap_place;           // in the user's code: where the wrapper is made
   std::optional<Where> step_place;           // where the optimizer steps
   std::function<Fingerprint()> fingerprint;  // to compare it with other runs

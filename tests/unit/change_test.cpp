@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
+#include <sstream>
 
 #include "tests/temporary_folder.h"
 
@@ -89,11 +91,67 @@ TEST_F(ChangeTest, SendsAForwardThroughTheWrapper) {
   EXPECT_THAT(method->text, HasSubstr("call the wrapper here"));
 }
 
-TEST_F(ChangeTest, AveragesBeforeTheStepOfTheOptimizerThatIsNamed) {
-  EXPECT_THAT(after("    opt.step()\n", 1, "allreduce-flat", "DDP104"),
-              HasSubstr("    for group in opt.param_groups:\n        for p in"));
-  EXPECT_THAT(after("scaler.step(self.opt)\n", 1, "allreduce-flat", "DDP104"),
-              HasSubstr("for group in self.opt.param_groups:"));
+// The program with the averaging as one line, "AVERAGE"; or what is said instead.
+class AveragingTest : public ChangeTest {
+ protected:
+  std::string averaged(const std::string& source) {
+    int line = 1;
+    std::istringstream in(source);
+    for (std::string text; std::getline(in, text) && text.find("step(") == std::string::npos;)
+      ++line;
+    const auto change = this->change(source, line, "allreduce-flat", "DDP104");
+    if (!change) return "nothing";
+    if (change->after.empty()) return "words";
+    static const std::regex block(
+        R"(for group in (\S+)\.param_groups:\n(?:\s+.*\n){4}.*get_world_size\(\))");
+    return std::regex_replace(apply(*change), block, "AVERAGE($1)");
+  }
+};
+
+TEST_F(AveragingTest, StandsBetweenBackwardAndStepOnOneLine) {
+  EXPECT_EQ(
+      averaged("for x in data:\n    opt.zero_grad(); f(x).backward(); opt.step()\n"),
+      "for x in data:\n    opt.zero_grad(); f(x).backward()\n    AVERAGE(opt)\n    opt.step()\n");
+  EXPECT_EQ(averaged("    loss.backward(); clip_grad_norm_(p, 1)\n    opt.step()\n"),
+            "    loss.backward()\n    AVERAGE(opt)\n    clip_grad_norm_(p, 1)\n    opt.step()\n");
+}
+
+TEST_F(AveragingTest, StandsBeforeUnscalingAndClipping) {
+  EXPECT_EQ(averaged("  scaler.scale(loss).backward()\n  scaler.unscale_(self.opt)\n"
+                     "  if clip:\n    clip_(p)\n  scaler.step(self.opt)\n"),
+            "  scaler.scale(loss).backward()\n  AVERAGE(self.opt)\n  scaler.unscale_(self.opt)\n"
+            "  if clip:\n    clip_(p)\n  scaler.step(self.opt)\n");
+}
+
+TEST_F(AveragingTest, StandsAfterAccumulation) {
+  EXPECT_EQ(averaged("  for m in micro:\n    loss(m).backward()  # sums\n\n  opt.step()\n"),
+            "  for m in micro:\n    loss(m).backward()  # sums\n\n  AVERAGE(opt)\n  opt.step()\n");
+  EXPECT_EQ(
+      averaged("  loss.backward()\n  if i % 4 == 3:\n    clip_(p)\n    opt.step()\n"),
+      "  loss.backward()\n  if i % 4 == 3:\n    AVERAGE(opt)\n    clip_(p)\n    opt.step()\n");
+  EXPECT_EQ(
+      averaged("  if last:\n    loss.backward()\n  else:\n    part.backward()\n  opt.step()\n"),
+      "  if last:\n    loss.backward()\n  else:\n    part.backward()\n  AVERAGE(opt)\n"
+      "  opt.step()\n");
+}
+
+TEST_F(AveragingTest, IsOnlyWordsWhereTheTextDoesNotTellThePlace) {
+  EXPECT_EQ(averaged("  loss.backward()\n  clip_(p)\n  if i % 4 == 3:\n    opt.step()\n"), "words")
+      << "clipped outside of the branch that steps";
+  EXPECT_EQ(averaged("def update():\n  opt.step()\n"), "words") << "the backward is elsewhere";
+  EXPECT_EQ(averaged("  loss.backward()\n  opt.step(closure)\n"), "words");
+  EXPECT_EQ(averaged("  loss.backward()\n  if ready: opt.step()\n"), "words");
+  EXPECT_EQ(averaged("print(1)\n"), "nothing");
+}
+
+TEST_F(AveragingTest, IsNotProposedForShards) {
+  RunReport run;
+  run.plain_data_parallel = false;
+  run.step_place = Where{"train.py", 3};
+  Finding finding;
+  finding.rule = "DDP102";
+  finding.prescription.strategy = "allreduce-flat";
+  EXPECT_FALSE(change_for(finding, run));
 }
 
 TEST_F(ChangeTest, SaysNothingWhereTheLineIsAnother) {

@@ -188,6 +188,16 @@ TEST(ClipBeforeSync, ShowsTheFactorOfEachRank) {
   EXPECT_EQ(findings[0].where->file, "train.py");
 }
 
+TEST(ClipBeforeSync, IsSeenWhereEveryMicroBatchRanUnderNoSync) {
+  auto run = by_hand();
+  run.call(all_reduce("", 2));
+  for (int rank : {0, 1}) {
+    run.sample(rank, 0, Stage::kAccumulated, ramp(1.0));
+    run.sample(rank, 0, Stage::kCollectiveGradient, ramp(rank == 0 ? 0.5 : 0.25));
+  }
+  EXPECT_TRUE(found("DDP108", run));
+}
+
 TEST(ClipBeforeSync, StaysQuietForTheSameFactorOnEveryRank) {
   EXPECT_THAT(diagnosed(scaled(1.0, 1.0)), IsEmpty());
   EXPECT_THAT(diagnosed(scaled(0.5, 0.5)), IsEmpty()) << "divided by the world size";

@@ -220,6 +220,19 @@ TEST(RankDependentGraph, ListsWhatEachRankLeftOut) {
   EXPECT_EQ(findings[0].evidence["unused_by_rank"]["1"][0], "head.weight");
 }
 
+// find_unused_parameters=True would turn the error into a silent bias.
+TEST(RankDependentGraph, PrescribesNoStrategyForALayerFrozenOnOneRank) {
+  auto run = healthy();
+  run.unused(1, 0).raise(0, 2, kUnfinished).raise(1, 2, kUnfinished);
+  run.usage(0, [](int rank, Usage& usage) { usage.frozen = rank == 1; });
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP202"));
+  const auto& prescription = findings[0].prescription;
+  EXPECT_EQ(prescription.strategy, "");
+  EXPECT_THAT(prescription.fallbacks, testing::IsEmpty());
+  EXPECT_THAT(prescription.text, testing::StartsWith("Freeze the same parameters on every rank"));
+}
+
 TEST(RankDependentGraph, StaysQuietWhereGradientsAgreeAllTheSame) {
   RunBuilder run(2, {"a", "b"}, 3);
   run.wrapper({{"find_unused_parameters", "1"}});

@@ -14,9 +14,11 @@
 #include "tool/gate.h"
 #include "tool/git.h"
 #include "tool/interrupt.h"
+#include "tool/isolation.h"
 #include "tool/model_bisection.h"
 #include "tool/output.h"
 #include "tool/program_arguments.h"
+#include "tool/run_folder.h"
 
 namespace ddp_doctor {
 namespace {
@@ -30,6 +32,7 @@ struct BisectOptions {
   OutputOptions output;
   std::string good, bad;
   bool model = false;
+  TrialFlags trials;
 };
 
 class WorkingFolder {
@@ -189,8 +192,21 @@ int bisect_modules(const CLI::App& app, BisectOptions& options, Call call) {
                     options.arguments.program.string()));
   const ExaminationMode how{.pass_on = options.output.verbose > 0};
   const InterruptGuard interrupt;
+  const RunFolder records(options.arguments.out);
+  std::optional<Isolation> isolation;  // the first run is the program as it is, where it is
+  if (!options.trials.in_place) {
+    ProgramOptions program{.program = options.arguments.program, .words = options.arguments.words};
+    if (call.words)
+      program.words.insert(program.words.end(), call.words->begin(), call.words->end());
+    isolation.emplace(std::vector{program}, records.path());
+  }
+  int count = 0;
   const ModelBisected bisected = bisect_model([&](const std::vector<std::string>& frozen) {
     ProgramArguments arguments = options.arguments;
+    arguments.out = records.path() / fmt::format("{:02}", count);
+    const auto view = isolation && count > 0 ? isolation->view() : nullptr;
+    ++count;
+    arguments.flags.program.view = view.get();
     if (!frozen.empty())
       arguments.flags.program.strategy = fmt::format("freeze={}", fmt::join(frozen, ","));
     std::optional<RunReport> run;
@@ -228,6 +244,7 @@ Action setup_bisect(CLI::App& app) {
       "--model", options->model,
       "Find the modules that explain unused parameters instead of the commit: runs PROGRAM with "
       "fewer and fewer modules frozen. This changes what is trained");
+  add_in_place_flag(app, options->trials);
   add_program_arguments(app, options->arguments);
   add_gate_flags(app, options->gate);
   add_output_flags(app, options->output);

@@ -24,6 +24,7 @@ struct CompareOptions {
   bool fix = false;
   bool equal = false;
   int repeats = 0;
+  TrialFlags trials;
   std::optional<std::filesystem::path> out;
 };
 
@@ -125,6 +126,8 @@ Action setup_compare(CLI::App& app) {
   app.add_option("--repeats", options->repeats, "Additional timed runs of each program, in turn")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
+  add_fix_budget_flag(app, options->trials);
+  add_in_place_flag(app, options->trials);
   add_program_flags(app, options->flags);
   app.add_option("--out", options->out, "Keep the records in this directory")->type_name("DIR");
   add_output_flags(app, options->output);
@@ -133,7 +136,8 @@ Action setup_compare(CLI::App& app) {
     prepare_reports(options->output);
     Parser parser(app, *options, call);
     for (const auto& program : options->programs) parser.add(program);
-    const ExaminationOptions examination{options->out, options->repeats};
+    const auto examination =
+        examination_options(options->out, options->repeats, options->output.quiet, options->trials);
     if (options->fix) {
       if (parser.programs.size() != 1)
         throw Error("--fix takes one program and compares it with its fixes; name one");

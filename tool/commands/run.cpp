@@ -11,6 +11,7 @@ Action setup_run(CLI::App& app) {
     OutputOptions output;
     bool fix = false;
     int repeats = 6;
+    TrialFlags trials;
   };
   auto options = std::make_shared<Options>();
   add_program_arguments(app, options->arguments);
@@ -21,12 +22,15 @@ Action setup_run(CLI::App& app) {
   app.add_option("--repeats", options->repeats, "With --fix: timed runs of each strategy, in turn")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
+  add_fix_budget_flag(app, options->trials);
+  add_in_place_flag(app, options->trials);
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
     prepare_reports(options->output);
     ExaminationMode how{options->fix, options->repeats, !options->output.quiet};
     how.wanted = [&](const Finding& finding) { return is_selected(finding, options->output); };
+    how.trials = options->trials;
     return examine_program(app, options->arguments, how, call, [&](Report report) {
       return deliver(std::move(report), options->output, call.streams);
     });

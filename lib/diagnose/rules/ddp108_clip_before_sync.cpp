@@ -40,12 +40,17 @@ std::optional<double> factor_between(const Timeline& timeline, const TimelineSte
 }
 
 // Before the first hand-written collective, or between accumulated micro-batches. In the latter, a
-// factor of 0 means that the gradients were zeroed.
+// factor of 0 means that the gradients were zeroed. Where every micro-batch ran under no_sync, the
+// local gradients are those of the last one.
 std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, int rank) {
   const auto accumulated =
       factor_between(timeline, step, rank, Stage::kAccumulated, Stage::kBeforeBackward);
   if (accumulated && *accumulated != 0.0 && *accumulated != 1.0) return accumulated;
-  return factor_between(timeline, step, rank, Stage::kLocalGradient, Stage::kCollectiveGradient);
+  const auto local =
+      factor_between(timeline, step, rank, Stage::kLocalGradient, Stage::kCollectiveGradient);
+  return local ? local
+               : factor_between(timeline, step, rank, Stage::kAccumulated,
+                                Stage::kCollectiveGradient);
 }
 
 // Factors that are the weights of a mean, such as each rank's share of the tokens, are intended:
@@ -69,7 +74,8 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
       double mean = 0.0;
       double magnitude = 0.0;
       for (int rank : all_ranks(timeline)) {
-        const auto local = step.sample(rank, id, Stage::kLocalGradient);
+        auto local = step.sample(rank, id, Stage::kLocalGradient);
+        if (!local) local = step.sample(rank, id, Stage::kAccumulated);
         if (!local || local->values.size() != got->values.size()) return false;
         const double part = factors[static_cast<std::size_t>(rank)] / sum * local->values[i];
         mean += part;
