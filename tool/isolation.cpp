@@ -258,8 +258,9 @@ std::vector<fs::path> folders_of(const std::vector<ProgramOptions>& programs) {
   std::vector<fs::path> folders;
   add_folder(folders, project_of(here));
   for (const auto& program : programs) {
-    const fs::path file = fs::weakly_canonical(fs::absolute(program.program));
-    if (!program.program.empty()) add_folder(folders, project_of(file.parent_path()));
+    if (!program.is_command())
+      add_folder(folders,
+                 project_of(fs::weakly_canonical(fs::absolute(program.program)).parent_path()));
     for (const auto& word : program.words) {
       if (const auto path = path_in(word)) add_folder(folders, *path);
     }

@@ -247,6 +247,9 @@ std::string outcome_of(const RunReport& run) {
 
 // What its strategy did to the program, as the lowest rank reports it.
 void read_strategy(const Timeline& timeline, RunReport& report) {
+  if (const auto& tried = timeline.run.tried)
+    report.changes.push_back(
+        fmt::format("{}:{}: {}", tried->change.file, tried->change.line, tried->change.text));
   const auto* record = timeline.record(timeline.first_rank());
   if (record == nullptr) return;
   for (const auto& fact : record->facts) {

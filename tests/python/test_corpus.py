@@ -139,7 +139,7 @@ class Corpus(unittest.TestCase):
         return "\n--- ".join([what, *map(describe, findings), stderr, f"repeat with: {repeat}"])
 
     def finds(self, program, label, options):
-        outcome, report = self.examine(program, label.ranks, TIMEOUT * label.ranks // 2, ["--fix", "--repeats", "0", *options], ["bug"])
+        outcome, report = self.examine(program, label.ranks, TIMEOUT * label.ranks // 2, ["--fix", "--repeats", "0", "--in-place", *options], ["bug"])
         findings = report["findings"]
         wrong = []
         left = list(findings)

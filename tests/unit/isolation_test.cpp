@@ -151,6 +151,11 @@ TEST_P(IsolationTest, CoversTheFoldersThatArgumentsName) {
   EXPECT_THAT(view->written(), ElementsAre(out / "run/model.pt"));
 }
 
+TEST_P(IsolationTest, CoversTheWorkingFolderOfACommand) {
+  EXPECT_THAT(folders_of({ProgramOptions{.words = {"sh", "-c", "torchrun train.py"}}}),
+              ElementsAre(project_));
+}
+
 TEST_P(IsolationTest, LeavesNothingBehind) {
   {
     const auto apart = isolation();
