@@ -23,8 +23,8 @@ bool lost_its_reader(const Timeline& timeline, const Event& error) {
   return timeline.run.exits.empty() && error.text.find("BrokenPipeError") != std::string::npos;
 }
 
-// Every rank finished and ended with one status that no interpreter gives an error: the program's
-// own sign, such as "start me again".
+// Every rank finished and ended with one status that no interpreter gives an error, or was stopped
+// before it could: the program's own sign, such as "start me again".
 bool is_a_sign(const Timeline& timeline, int code) {
   if (code < 2) return false;
   const auto& exits = timeline.run.exits;
@@ -32,7 +32,9 @@ bool is_a_sign(const Timeline& timeline, int code) {
   return exits.size() == ranks.size() &&
          std::all_of(exits.begin(), exits.end(),
                      [&](const RankExit& exit) {
-                       return exit.kind == RankExit::Kind::kExited && exit.code == code;
+                       return exit.kind == RankExit::Kind::kStopped ||
+                              exit.kind == RankExit::Kind::kTimedOut ||
+                              (exit.kind == RankExit::Kind::kExited && exit.code == code);
                      }) &&
          std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
            const auto* record = timeline.record(rank);

@@ -252,12 +252,13 @@ TEST(Quiet, BuffersMayBeSynchronizedOncePerEpoch) {
 }
 
 TEST(Quiet, AnExitStatusMayBeASign) {
-  const auto ending = [](int code, int other) {
+  const auto ending = [](int code, int other, RankExit::Kind kind = RankExit::Kind::kExited) {
     auto run = healthy();
-    run.info().exits = {{0, RankExit::Kind::kExited, code}, {1, RankExit::Kind::kExited, other}};
+    run.info().exits = {{0, RankExit::Kind::kExited, code}, {1, kind, other}};
     return diagnosed(run);
   };
   EXPECT_THAT(ending(77, 77), IsEmpty());
+  EXPECT_THAT(ending(77, 15, RankExit::Kind::kStopped), IsEmpty());
   EXPECT_THAT(ending(1, 1), ElementsAre("DDP504"));
   EXPECT_THAT(ending(77, 3), ElementsAre("DDP504"));
 }

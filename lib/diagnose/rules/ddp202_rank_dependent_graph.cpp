@@ -147,11 +147,13 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
     finding.evidence["kind"] = "requires_grad";
     finding.message = fmt::format(
         "requires_grad of {} is off on {} and on on the other ranks, from step {} on: ranks "
-        "without "
-        "a gradient contribute zeros to the mean, or the others wait for them.",
+        "without a gradient contribute zeros to the mean, or the others wait for them.",
         list_of(finding.parameters), ranks_of(finding.ranks), *finding.first_step);
     finding.prescription = {
-        "Freeze and unfreeze the same parameters on every rank, before the model is wrapped.", ""};
+        "Freeze the same parameters on every rank, before the model is wrapped. "
+        "find_unused_parameters=True would hide it: the gradient would be the sum of fewer ranks, "
+        "divided by all.",
+        ""};
     return std::vector{finding};
   }
   if (const auto ranks = without_any(timeline, dependence); !ranks.empty()) {
@@ -164,8 +166,8 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
         ranks_of(ranks), *finding.first_step);
     finding.prescription = {
         "Keep the loss connected to the model on every rank, for example by adding 0 * "
-        "output.sum() "
-        "of a forward on a dummy sample. find_unused_parameters=True does not help: it needs one "
+        "output.sum() of a forward on a dummy sample. find_unused_parameters=True does not help: "
+        "it needs one "
         "parameter with a gradient.",
         ""};
     return std::vector{finding};
