@@ -223,7 +223,8 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
   } else if (processes.empty()) {
     notes.emplace_back(
         "no Python process that imports torch was seen: nothing was examined. The probe is loaded "
-        "through PYTHONPATH, which containers and other machines do not inherit (docs/python.md)");
+        "through PYTHONPATH, which containers and other machines do not inherit (docs/python.md). "
+        "A C++ program needs a ddp_doctor::Examination (docs/cpp.md)");
   } else if (std::none_of(processes.begin(), processes.end(),
                           [](const auto& process) { return process.distributed; })) {
     notes.emplace_back("no process initialized torch.distributed: nothing to compare");

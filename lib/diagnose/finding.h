@@ -2,13 +2,13 @@
 // A finding: a rule that applied to a run, with the evidence. A value; nothing here prints.
 #pragma once
 
+#include <ddp_doctor/change.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "lib/record/run_info.h"
 
 namespace ddp_doctor {
 

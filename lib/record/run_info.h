@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/record/change.h"
+
 namespace ddp_doctor {
 
 // How a rank's process ended, as the launcher saw it.
@@ -39,17 +41,6 @@ enum class Purpose {
   kRun,      // the first is diagnosed, the others are for comparison
   kCompare,  // each is diagnosed, and they are compared
   kFix,      // the first is diagnosed, the others try its prescriptions
-};
-
-// The smallest change to the user's own code.
-struct Change {
-  std::string file;
-  int line = 0;
-  // The lines now, and after the change; empty if the text describes the change.
-  std::string before, after;
-  std::string text;
-
-  bool operator==(const Change&) const = default;
 };
 
 // A change that a run tries, and the finding that it is for, as proof.h names it.

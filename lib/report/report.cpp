@@ -161,25 +161,21 @@ std::optional<double> probe_cost(const Timeline& timeline) {
   return median(std::move(costs));
 }
 
-// No collective of some of the ranks, or of activations (tensor, sequence or pipeline parallel),
-// and no parameter that was left out as a shard.
+// No shards, nothing that says that ranks hold different parts of one model, and no collective of
+// some ranks inside a forward or backward.
 bool plain_data_parallel(const Timeline& timeline) {
+  const auto& layout = timeline.layout;
   if (timeline.replicas.size() > 1 || !timeline.rank_local.empty()) return false;
-  for (const int rank : all_ranks(timeline)) {
-    const auto* record = timeline.record(rank);
-    if (record == nullptr) continue;
-    for (const auto& event : record->events) {
-      if (event.kind == "warning" && event.text.find("across ranks") != std::string::npos)
-        return false;
-    }
-  }
+  if (!layout.model_parallel.empty()) return false;
+  if (std::any_of(layout.placements.begin(), layout.placements.end(),
+                  [](const auto& entry) { return !entry.second.replicated(); }))
+    return false;
   for (const auto& step : timeline.steps) {
     for (const auto* record : step.records()) {
-      for (const auto& call : record->calls) {
-        const bool of_activations =
-            (call.moment == "forward" || call.moment == "backward") && call.target.empty();
-        if (!call.group.empty() || of_activations) return false;
-      }
+      if (std::any_of(record->calls.begin(), record->calls.end(), [](const Collective& call) {
+            return !call.group.empty() && (call.moment == "forward" || call.moment == "backward");
+          }))
+        return false;
     }
   }
   return true;

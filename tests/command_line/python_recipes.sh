@@ -11,9 +11,9 @@ project=$work/project
 git init -q "$project" && cd "$project" || exit 1
 
 write() {  # write healthy|sick
-  local forward=model
-  [ "$1" = sick ] && forward=model.module
-  sed "s/loss = model(/loss = $forward(/" "$here/train.py" >train.py
+  local sick=False
+  [ "$1" = sick ] && sick=True
+  sed "s/if args.bypass else/if $sick else/" "$here/train.py" >train.py
 }
 # gate NAME EXIT-CODE COMMAND...
 gate() {
