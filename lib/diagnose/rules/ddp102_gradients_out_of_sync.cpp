@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP102: the optimizer's gradients are not bit-identical on every rank.
 //
-// Two causes are named: nothing in the program could have synchronized them, and a communication
-// hook that returned what it was given.
+// Three causes are named: nothing in the program could have synchronized them, a communication hook
+// that returned what it was given, and ranks that changed them after they were equal.
 
 #include <fmt/format.h>
 
@@ -49,13 +49,44 @@ bool reduced_to_itself(const TimelineStep& step, const std::vector<int>& differi
   });
 }
 
+// Ranks whose gradients the reducer had made equal, and that changed them since; empty if it had
+// not.
+std::set<int> changed_since(const TimelineStep& step, const std::vector<int>& differing) {
+  std::set<int> ranks;
+  for (int id : differing) {
+    const auto reduced = step.groups(id, Stage::kReducedGradient);
+    if (reduced.size() != 1 || reduced.front().size() != step.expected()) return {};
+    for (int rank : reduced.front()) {
+      const auto before = step.find(rank, id, Stage::kReducedGradient);
+      const auto now = step.find(rank, id, Stage::kGradient);
+      if (!now || now->bits != before->bits) ranks.insert(rank);
+    }
+  }
+  return ranks;
+}
+
+void blame_change(Finding& finding, const std::set<int>& ranks, std::size_t seen) {
+  finding.ranks.assign(ranks.begin(), ranks.end());
+  finding.evidence["kind"] = "changed-after-reduction";
+  finding.message = fmt::format(
+      "The gradients were equal on every rank after the reduction, and {} changed them afterwards: "
+      "at optimizer.step they differ across ranks in {} of {}.",
+      ranks_of(finding.ranks), finding.evidence["steps_apart"].get<std::size_t>(),
+      count_of(seen, "step"));
+  // Averaging them again would only hide it.
+  finding.prescription = {
+      "Do what happens to the gradients between backward and optimizer.step, such as clipping, in "
+      "the same way on every rank.",
+      ""};
+}
+
 void blame_missing_wrapper(const Timeline& timeline, Finding& finding, std::size_t seen) {
   if (auto made = where(timeline, "optimizer")) finding.where = std::move(made);
   finding.evidence["kind"] = "never-synchronized";
   finding.message = fmt::format(
       "Nothing synchronizes the gradients: the model is not wrapped in DistributedDataParallel, "
-      "and "
-      "no collective of the program carries gradients. Each of the {} ranks trains its own model; "
+      "and no collective of the program carries gradients. Each of the {} ranks trains its own "
+      "model; "
       "gradients differ in {} of {}.",
       all_ranks(timeline).size(), finding.evidence["steps_apart"].get<std::size_t>(),
       count_of(seen, "step"));
@@ -95,6 +126,8 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   std::size_t apart = 0;
   bool collectives = false;
   bool to_itself = true;
+  bool was_equal = true;
+  std::set<int> changed;  // which ranks changed what was equal
   for (const auto* step : steps) {
     for (const auto* record : step->records()) collectives = collectives || record->collectives > 0;
     const auto ids = differing(timeline, *step, Stage::kGradient);
@@ -102,6 +135,9 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
     ++apart;
     parameters.insert(ids.begin(), ids.end());
     to_itself = to_itself && reduced_to_itself(*step, ids);
+    const auto since = changed_since(*step, ids);
+    was_equal = was_equal && !since.empty();
+    changed.insert(since.begin(), since.end());
     if (!finding.first_step) finding.first_step = step->number;
   }
   if (apart == 0) return std::vector<Finding>{};
@@ -126,6 +162,8 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
     blame_missing_wrapper(timeline, finding, steps.size());
   } else if (const auto hook = comm_hook_of(timeline); hook && to_itself) {
     blame_hook(timeline, finding, *hook, steps.size());
+  } else if (was_equal) {
+    blame_change(finding, changed, steps.size());
   }
   return std::vector{finding};
 }
