@@ -16,8 +16,8 @@ if(DDP_DOCTOR_WITH_TORCH)
   install(TARGETS ddp_doctor_ddp EXPORT ddp_doctor_torch ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
   install(EXPORT ddp_doctor_torch NAMESPACE ddp_doctor:: FILE torch.cmake DESTINATION ${package_folder} COMPONENT development)
   # A consumer's LibTorch is looked for as ours is: find_package(Torch) asks for CUDA where the wheel has it.
-  install(FILES probes/FindTorchLibrary.cmake DESTINATION ${package_folder} COMPONENT development)
-  install(DIRECTORY probes/ddp/compat DESTINATION ${package_folder}/ddp COMPONENT development)
+  install(FILES probes/libtorch/FindTorchLibrary.cmake DESTINATION ${package_folder} COMPONENT development)
+  install(DIRECTORY probes/libtorch/ddp/compat DESTINATION ${package_folder}/ddp COMPONENT development)
 endif()
 
 configure_package_config_file(cmake/ddp_doctorConfig.cmake.in ${PROJECT_BINARY_DIR}/package/ddp_doctorConfig.cmake

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Diagnostics of ddp-doctor itself, for a user who asks why (-v, -vv, DDP_DOCTOR_LOG). Reports do
-// not go through here (lib/report/render.h), nor do errors (lib/error.h).
+// not go through here (lib/report/render/render.h), nor do errors (lib/error.h).
 //
 //   warn   ddp-doctor could not do something, and the user should know; shown always
 //   info   what it chose and what it did, a line each: interpreter, ranks, folders (-v)
 //   debug  every process, look and answer that failed, for a bug report (-vv)
 //
 // There is no logging library in this header, because lib/ is linked into users' programs. The tool
-// sets the sink (tool/log_output.h); without one nothing is logged.
+// sets the sink (tool/cli/log_output.h); without one nothing is logged.
 #pragma once
 
 #include <fmt/format.h>

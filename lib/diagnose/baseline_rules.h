@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rules that need a baseline in addition to a run (lib/report/baseline.h). They are in the table of
-// all rules, without a check function.
+// Rules that need a baseline in addition to a run (lib/report/gate/baseline.h). They are in the
+// table of all rules, without a check function.
 #pragma once
 
 #include "lib/diagnose/rule.h"

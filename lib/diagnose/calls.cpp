@@ -26,7 +26,7 @@ bool of_any_size(const LoggedCall& call) {
 
 Logs logs_of(const Timeline& timeline) {
   Logs logs;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record != nullptr && !record->calls.empty()) logs[rank] = &record->calls;
   }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "lib/diagnose/causes.h"
@@ -16,23 +15,29 @@ namespace {
 
 constexpr char kNeedsAll[] = "it needs the records of all ranks together";
 
+// Why there are fewer than `wanted` steps.
+std::string too_few_steps(const Timeline& timeline, std::size_t wanted) {
+  const bool nothing = std::none_of(timeline.tensors.begin(), timeline.tensors.end(),
+                                    [](const auto& tensor) { return tensor.kind == "parameter"; });
+  if (nothing) return "no parameter is one that every rank has";
+  return wanted == 1 ? "no step was completed by every rank"
+                     : "fewer than two steps were completed by every rank";
+}
+
 Verdict check_rule(const Rule& rule, const Timeline& timeline) {
-  if (rule.needs == Needs::kAllRanks && !timeline.whole()) return Undecidable{kNeedsAll};
+  const Needs& needs = rule.needs;
+  if (needs.all_ranks && !timeline.whole()) return Undecidable{kNeedsAll};
   try {
+    if (timeline.ranks().size() < needs.ranks)
+      return Undecidable{"there is only one rank, nothing to compare"};
+    if (needs.steps > 0 && complete_steps(timeline).size() < needs.steps)
+      return Undecidable{too_few_steps(timeline, needs.steps)};
     return rule.check(timeline);
   } catch (const RecordError&) {
     throw;
   } catch (const std::exception& error) {
     return Undecidable{std::string("the rule failed: ") + error.what()};
   }
-}
-
-// Rules that are right even where ranks hold different parts of one model.
-bool holds_for_parts(const Rule& rule) {
-  constexpr std::string_view kThey[] = {"DDP101", "DDP105", "DDP109", "DDP204", "DDP205",
-                                        "DDP206", "DDP207", "DDP402", "DDP403", "DDP404"};
-  const std::string_view code = rule.code;
-  return code >= "DDP500" || std::find(std::begin(kThey), std::end(kThey), code) != std::end(kThey);
 }
 
 // The timelines that rules check, by scope.
@@ -99,7 +104,7 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
     }
     auto& found = std::get<std::vector<Finding>>(verdict);
     const std::string& parallel = timeline.layout.model_parallel;
-    if (!parallel.empty() && !found.empty() && !holds_for_parts(rule)) {
+    if (!parallel.empty() && !found.empty() && !rule.holds_for_parts) {
       diagnosis.not_checked.push_back(
           {rule.code, "what differs, or does not, may do so on purpose: " + parallel});
       if (rule.severity == Severity::kError) diagnosis.undecided.emplace_back(rule.code);

@@ -78,7 +78,7 @@ class Judge {
   bool visited(int rank, const LoggedCall& site, std::optional<std::int64_t> step = {}) const {
     return std::any_of(logs_.at(rank)->begin(), logs_.at(rank)->end(), [&](const LoggedCall& call) {
       return call.file == site.file && call.line == site.line && call.op == site.op &&
-             (!step || call.step == *step);
+             evaluates(call) == evaluates(site) && (!step || call.step == *step);
     });
   }
   bool visited_by_any(const std::vector<int>& ranks, const LoggedCall& site) const {

@@ -22,8 +22,6 @@ std::string join(const std::vector<std::string>& words) {
 
 }  // namespace
 
-std::vector<int> all_ranks(const Timeline& timeline) { return timeline.ranks(); }
-
 bool gradients_examined(const Timeline& timeline, const TimelineStep& step, int rank) {
   return std::any_of(
       timeline.tensors.begin(), timeline.tensors.end(), [&](const TensorInfo& tensor) {
@@ -33,7 +31,7 @@ bool gradients_examined(const Timeline& timeline, const TimelineStep& step, int 
 }
 
 bool gradients_comparable(const Timeline& timeline, const TimelineStep& step) {
-  const auto ranks = all_ranks(timeline);
+  const auto ranks = timeline.ranks();
   const auto examined = std::count_if(ranks.begin(), ranks.end(), [&](int rank) {
     return gradients_examined(timeline, step, rank);
   });
@@ -70,6 +68,7 @@ std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, St
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter" || (step.number > 0 && !tensor.trainable)) continue;
     if (timeline.rank_local.contains(tensor.id)) continue;
+    if (stage == Stage::kWeight && timeline.updated_by_some.contains(tensor.id)) continue;
     if (stage == Stage::kWeight || !is_in_no_optimizer(step, tensor.id)) ids.push_back(tensor.id);
   }
   return ids;
@@ -110,7 +109,7 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
   if (step.same_everywhere(stage)) return ids;
   if (stage != Stage::kWeight && !gradients_comparable(timeline, step)) return ids;
   for (int id : timeline.trainable()) {
-    if (timeline.rank_local.contains(id)) continue;
+    if (timeline.rank_local.contains(id) || timeline.updated_by_some.contains(id)) continue;
     if (stage != Stage::kWeight && is_in_no_optimizer(step, id)) continue;
     const auto differs = [&](const std::vector<int>& replicas) {
       const auto groups = step.groups(id, stage, replicas);
@@ -150,7 +149,7 @@ std::optional<TensorDigest> local_gradient(const Timeline& timeline, const Timel
 
 bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, int tensor) {
   std::optional<TensorDigest> first;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto seen = local_gradient(timeline, step, rank, tensor);
     if (!seen) continue;
     if (first && first->bits != seen->bits) return true;
@@ -166,6 +165,18 @@ std::vector<const Collective*> calls_before_step(const TimelineStep& step, int r
   for (const auto& call : record->calls) {
     if (call.moment == "before-step" && call.op != "barrier") calls.push_back(&call);
   }
+  return calls;
+}
+
+std::vector<const Collective*> synchronizing_calls(const Timeline& timeline,
+                                                   const TimelineStep& step) {
+  auto calls = calls_before_step(step, step.first_rank());
+  if (timeline.has_wrapper() || step.first() == nullptr) return calls;
+  std::vector<const Collective*> in_hooks;
+  for (const auto& call : step.first()->calls) {
+    if (call.moment == "backward") in_hooks.push_back(&call);
+  }
+  calls.insert(calls.begin(), in_hooks.begin(), in_hooks.end());
   return calls;
 }
 

@@ -11,7 +11,6 @@
 
 namespace ddp_doctor {
 
-std::vector<int> all_ranks(const Timeline& timeline);
 
 // The gradients of the step were examined, not only its weights: the weights of the last step are
 // examined again when the program ends, and ranks may end in different steps.
@@ -43,6 +42,10 @@ bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, 
 
 // Collectives of `rank` between the last backward and optimizer.step.
 std::vector<const Collective*> calls_before_step(const TimelineStep& step, int rank);
+// The collectives by which a program may synchronize its gradients: those, and without a wrapper
+// also those that its hooks issue while gradients arrive. As the lowest rank has them.
+std::vector<const Collective*> synchronizing_calls(const Timeline& timeline,
+                                                   const TimelineStep& step);
 
 // Ids of the trainable parameters that `rank` did not use in `step`.
 std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int rank);

@@ -88,7 +88,7 @@ std::optional<RankFailure> failure_of(const Timeline& timeline, int rank) {
 
 std::vector<RankFailure> rank_failures(const Timeline& timeline) {
   std::vector<RankFailure> failures;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     if (auto failure = failure_of(timeline, rank)) failures.push_back(std::move(*failure));
   }
   std::stable_sort(failures.begin(), failures.end(),

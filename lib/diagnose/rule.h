@@ -25,10 +25,13 @@ using Verdict = std::variant<std::vector<Finding>, Undecidable>;
 // of these separately if there are several.
 enum class Scope { kJob, kModel, kWrapper };
 
-// Which ranks' records a rule needs. With kSomeRanks it reports what holds for the ranks that it
-// has. With kAllRanks it would be wrong without the others, because it compares with the mean or
-// reports that something is needed on no rank.
-enum class Needs { kSomeRanks, kAllRanks };
+// What must be there before a rule can decide anything.
+struct Needs {
+  std::size_t ranks = 1;   // with a record
+  std::size_t steps = 0;   // that every rank completed, and that were examined
+  bool all_ranks = false;  // of the job: it compares with the mean, or reports that something is
+                           // needed on no rank. Otherwise what it reports holds for those it has.
+};
 
 struct Rule {
   const char* code;      // "DDP101": public, never renumbered
@@ -37,7 +40,14 @@ struct Rule {
   const char* headline;  // what happened, in half a line
   Verdict (*check)(const Timeline& timeline);
   Scope scope = Scope::kModel;
-  Needs needs = Needs::kSomeRanks;
+  Needs needs = {};
+  // It judges single steps, or the state before the first one, and counts those that are wrong:
+  // more steps can only add to them. So what it finds is true while the program runs. The others
+  // wait for the end: weights may still be averaged, a parameter used, a wrapper made, buffers
+  // brought together.
+  bool lasting = false;
+  // It is right even where ranks hold different parts of one model.
+  bool holds_for_parts = false;
 };
 
 // All rules, ordered by code.

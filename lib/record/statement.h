@@ -43,8 +43,6 @@ class Connection {
   sqlite3* get() const { return handle_; }
   void run(const std::string& sql);
   bool in_transaction() const { return sqlite3_get_autocommit(handle_) == 0; }
-  // Forgets the handle without closing it: after a fork it is the parent's.
-  void abandon() { handle_ = nullptr; }
 
  private:
   sqlite3* handle_ = nullptr;

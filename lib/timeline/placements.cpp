@@ -52,7 +52,9 @@ std::string exchanged(const RankRecord& record) {
   bool synchronizes = false;
   for (const auto& step : record.steps) {
     for (const auto& call : step.calls) {
-      sends = sends || (is_point_to_point(call) && call.target.empty() && call.numel != 1);
+      // After the last backward of every step: a reduction that the program wrote itself.
+      sends = sends || (is_point_to_point(call) && call.target.empty() && call.numel != 1 &&
+                        call.moment != "before-step");
       synchronizes = synchronizes || synchronizes_all(call);
     }
   }

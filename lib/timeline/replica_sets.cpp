@@ -147,6 +147,44 @@ bool is_a_part(const Timeline& timeline, const TensorInfo& tensor) {
   return found != declared.end() && !tensor.ddp_index && !found->second.replicated();
 }
 
+// The optimizers of some ranks hold it, those of others do not.
+bool held_by_some(const TimelineStep& step, int id) {
+  bool held = false;
+  bool left_out = false;
+  for (const int rank : *step.here) {
+    const auto usage = step.usage(rank, id);
+    if (!usage) continue;
+    (usage->in_optimizer ? held : left_out) = true;
+  }
+  return held && left_out;
+}
+
+// Its sampled values before the step are the same on every rank.
+bool begins_alike(const TimelineStep& step, int id) {
+  const auto first = step.sample(step.first_rank(), id, Stage::kWeightBefore);
+  return first && std::all_of(step.here->begin(), step.here->end(), [&](int rank) {
+           const auto seen = step.sample(rank, id, Stage::kWeightBefore);
+           return seen && seen->values == first->values;
+         });
+}
+
+// Parameters of a sharded optimizer that the program wrote itself.
+std::set<int> updated_by_some(const Timeline& timeline) {
+  std::set<int> ids, wrong;
+  const TimelineStep* before = nullptr;
+  for (const auto& step : timeline.steps) {
+    if (step.number == 0 || !step.examined() || !step.complete()) continue;
+    for (const auto& tensor : timeline.tensors) {
+      if (tensor.kind != "parameter" || !held_by_some(step, tensor.id)) continue;
+      const bool next = before != nullptr && before->number + 1 == step.number;
+      if (next) (begins_alike(step, tensor.id) ? ids : wrong).insert(tensor.id);
+    }
+    before = &step;
+  }
+  for (const int id : wrong) ids.erase(id);
+  return ids;
+}
+
 // Which parameters are not compared because each rank has another part of them.
 void note_parts(Timeline& timeline) {
   std::map<std::string, std::vector<std::string>> by_source;
@@ -207,6 +245,12 @@ void tell_replicas_apart(Timeline& timeline) {
         return tensor.kind == "parameter" && !is_in_no_module(tensor);
       });
   timeline.rank_local = experts(timeline, start);
+  timeline.updated_by_some = updated_by_some(timeline);
+  if (const auto count = timeline.updated_by_some.size(); count > 0)
+    timeline.notes.push_back(fmt::format(
+        "{} parameter{} updated by the optimizers of some ranks only, and equal on every rank "
+        "before the next step (a sharded optimizer): compared there",
+        count, count == 1 ? " is" : "s are"));
   // Wrappers whose ignored parameters begin apart, or some of them: each rank has its own.
   std::set<std::optional<int>> own_wrappers;
   for (const auto& tensor : timeline.tensors) {
@@ -242,6 +286,7 @@ std::vector<Timeline> Timeline::replica_sets() const {
     set.whole_ = whole_;
     set.replicas = {ranks};
     set.rank_local = rank_local;
+    set.updated_by_some = updated_by_some;
     set.layout = layout;  // of all of it
     set.tensors = tensors;
     set.own_ids_.clear();

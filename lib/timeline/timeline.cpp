@@ -146,8 +146,10 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records,
       timeline.notes.push_back(fmt::format("rank {} left no record", rank));
     } else if (const auto last = record->steps.empty() ? 0 : record->steps.back().step;
                last < last_step) {
-      timeline.notes.push_back(fmt::format(
-          "rank {} ended after step {}, others continued to step {}", rank, last, last_step));
+      timeline.notes.push_back(
+          last == 0 ? fmt::format("rank {} made no optimizer step, others made {}", rank, last_step)
+                    : fmt::format("rank {} ended after step {}, others continued to step {}", rank,
+                                  last, last_step));
     }
   }
   return timeline;

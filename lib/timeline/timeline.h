@@ -59,8 +59,6 @@ class TimelineStep {
   bool same_everywhere(Stage stage) const;
   // No two ranks saw the same there.
   bool different_everywhere(Stage stage) const;
-  // Every rank used its parameters identically.
-  bool used_alike() const;
   // The lowest of each group of ranks that used their parameters alike: asked about usage, the
   // others would answer the same.
   std::vector<int> distinct_users() const;
@@ -124,6 +122,9 @@ class Timeline {
   // begin apart (slices of a flat copy); or, outside of wrappers, modules that begin apart in a job
   // that deals out tokens (experts).
   std::set<int> rank_local;
+  // Parameters that only some ranks' optimizers hold, and that are equal again before every next
+  // step: the others get them by a broadcast (a sharded optimizer).
+  std::set<int> updated_by_some;
   Layout layout;
 
   // The one wrapper that this is about: of a run that has only one, or of a part.

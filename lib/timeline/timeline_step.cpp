@@ -70,11 +70,6 @@ int TimelineStep::like(int rank, Slot slot) const {
   return details == nullptr ? rank : details->like(rank, slot, *here);
 }
 
-bool TimelineStep::used_alike() const {
-  return complete() && details != nullptr &&
-         details->same_everywhere({Seen::kUsages, Stage{}}, *here);
-}
-
 std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage) const {
   return groups(tensor, stage, *here);
 }

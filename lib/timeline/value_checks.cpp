@@ -47,7 +47,9 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTenso
   bool known = true;
   bool any = false;
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind != "parameter" || timeline.rank_local.contains(tensor.id)) continue;
+    if (tensor.kind != "parameter" || timeline.rank_local.contains(tensor.id) ||
+        timeline.updated_by_some.contains(tensor.id))
+      continue;
     for (std::size_t set = 0; set < timeline.replicas.size(); ++set) {
       const auto& among = timeline.replicas[set];
       const auto groups = step.groups(tensor.id, Stage::kWeight, among);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a user's test of a training program looks like: two ranks as threads, examined, checked.
+#include <ddp_doctor/check.h>
 #include <ddp_doctor/distributed_data_parallel.h>
 #include <ddp_doctor/examination.h>
 #include <ddp_doctor/observed.h>

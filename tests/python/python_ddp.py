@@ -3,7 +3,7 @@
 
 Reads a job a line, {"programs": [PATH, ...], "options": {...}, "folder": PATH}: forks a rank for each program, since torch is loaded by now, and
 answers each job with a line: 0, or 1 if a rank failed. Rank R writes FOLDER/R.json: {"tensors": {"STEP/STAGE/NAME": digest}, "construction": {...}, "runtime": {...}, "error": "..."}.
-It does what probes/script/trainer.cpp does, in the words of a Python user.
+It does what probes/torchscript/trainer.cpp does, in the words of a Python user.
 """
 import contextlib
 import ctypes

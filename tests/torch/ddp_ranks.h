@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "probes/ddp/distributed_data_parallel.h"
-#include "probes/ddp/process_group.h"
+#include "probes/libtorch/ddp/distributed_data_parallel.h"
+#include "probes/libtorch/ddp/process_group.h"
 #include "tests/temporary_folder.h"
 
 namespace ddp_doctor::test {

@@ -9,9 +9,9 @@
 
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
-#include "probes/module/cuda_stream.h"
-#include "probes/module/tensor_table.h"
-#include "probes/module/tensor_view.h"
+#include "probes/libtorch/module/cuda_stream.h"
+#include "probes/libtorch/module/tensor_table.h"
+#include "probes/libtorch/module/tensor_view.h"
 #include "tests/temporary_folder.h"
 
 // c10::cuda::CUDAStream::stream(), of a LibTorch with CUDA: here the stream's number is its handle.

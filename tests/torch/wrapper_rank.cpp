@@ -13,9 +13,9 @@
 #include <set>
 
 #include "lib/digest/digest.h"
-#include "probes/ddp/distributed_data_parallel.h"
-#include "probes/ddp/process_group.h"
-#include "probes/module/tensor_view.h"
+#include "probes/libtorch/ddp/distributed_data_parallel.h"
+#include "probes/libtorch/ddp/process_group.h"
+#include "probes/libtorch/module/tensor_view.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/report/change.h"
+#include "lib/report/compare/change.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

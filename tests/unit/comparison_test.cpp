@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/report/comparison.h"
+#include "lib/report/compare/comparison.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "lib/report/proof.h"
-#include "lib/report/render.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/compare/proof.h"
+#include "lib/report/render/render.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "lib/report/comparison.h"
+#include "lib/report/compare/comparison.h"
 
 namespace ddp_doctor {
 namespace {

@@ -4,8 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lib/report/report.h"
-#include "lib/report/verdict.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/value/report.h"
+#include "lib/report/value/verdict.h"
 #include "tests/unit/synchronized_runs.h"
 
 namespace ddp_doctor {

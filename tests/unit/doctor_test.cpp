@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whole command lines, in-process: those that need no rank.
 
-#include "tool/doctor.h"
+#include "tool/cli/doctor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include "lib/error.h"
 #include "lib/record/run_info.h"
 #include "tests/temporary_folder.h"
-#include "tool/program_file.h"
-#include "tool/run_folder.h"
+#include "tool/cli/program_file.h"
+#include "tool/launch/run_folder.h"
 
 namespace ddp_doctor {
 namespace {

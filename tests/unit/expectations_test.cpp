@@ -7,8 +7,9 @@
 #include <fstream>
 
 #include "lib/error.h"
-#include "lib/report/baseline.h"
-#include "lib/report/suppression.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/gate/baseline.h"
+#include "lib/report/gate/suppression.h"
 #include "tests/temporary_folder.h"
 #include "tests/unit/run_builder.h"
 

@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lib/report/place.h"
-#include "lib/report/render.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/render/place.h"
+#include "lib/report/render/render.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

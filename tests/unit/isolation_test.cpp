@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tool/isolation.h"
+#include "tool/launch/isolation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,9 @@
 #include <set>
 
 #include "lib/diagnose/rule.h"
-#include "lib/report/report.h"
-#include "lib/report/verdict.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/value/report.h"
+#include "lib/report/value/verdict.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

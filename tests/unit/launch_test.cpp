@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Launching and watching processes, with shells in the place of ranks.
 
-#include "tool/launch.h"
+#include "tool/launch/launch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 
 #include "lib/error.h"
 #include "tests/temporary_folder.h"
-#include "tool/free_port.h"
-#include "tool/process_table.h"
-#include "tool/relay.h"
+#include "tool/launch/free_port.h"
+#include "tool/system/process_table.h"
+#include "tool/launch/relay.h"
 
 namespace ddp_doctor {
 namespace {

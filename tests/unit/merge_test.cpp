@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reports of some ranks each, merged.
-#include "lib/report/merge.h"
+#include "lib/report/merge/merge.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,10 @@
 #include <sstream>
 
 #include "lib/error.h"
-#include "lib/report/read_json.h"
-#include "lib/report/render.h"
-#include "lib/report/verdict.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/merge/read_json.h"
+#include "lib/report/render/render.h"
+#include "lib/report/value/verdict.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

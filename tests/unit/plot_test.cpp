@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Plots: what is drawn of values that do not fit a scale, of none, and of many.
-#include "lib/report/plot.h"
+#include "lib/report/plot/plot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,9 @@
 #include <cmath>
 #include <sstream>
 
-#include "lib/report/plots.h"
-#include "lib/report/render.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/plot/plots.h"
+#include "lib/report/render/render.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/report/report.h"
+#include "lib/report/value/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lib/report/render.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/render/render.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

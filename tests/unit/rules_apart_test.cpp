@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "lib/diagnose/averaging.h"
-#include "lib/report/report.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/value/report.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

@@ -204,13 +204,25 @@ TEST(ClipBeforeSync, StaysQuietForTheSameFactorOnEveryRank) {
   EXPECT_THAT(diagnosed(scaled(1.0 / 1024, 1.0 / 1024)), IsEmpty()) << "unscaled alike";
 }
 
-TEST(ClipBeforeSync, StaysQuietForGradientsClippedOneByOne) {
+// Two parameters, of which each rank scaled the second one too.
+RunBuilder scaled_one_by_one(double factor0, double factor1) {
   auto run = scaled(0.5, 0.25);
   for (int rank : {0, 1}) {
     run.sample(rank, 1, Stage::kLocalGradient, ramp(1.0));
-    run.sample(rank, 1, Stage::kCollectiveGradient, ramp(0.8));
+    run.sample(rank, 1, Stage::kCollectiveGradient, ramp(rank == 0 ? factor0 : factor1));
   }
-  EXPECT_FALSE(found("DDP108", run)) << "no one factor";
+  return run;
+}
+
+TEST(ClipBeforeSync, IsLikelyWhereEachParameterIsClippedByItself) {
+  const auto findings = diagnose(scaled_one_by_one(0.8, 0.9).build()).findings;
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP108"));
+  EXPECT_EQ(findings[0].certainty, Certainty::kLikely);
+}
+
+TEST(ClipBeforeSync, StaysQuietForCompressionAndNoise) {
+  EXPECT_FALSE(found("DDP108", scaled_one_by_one(0.8, 0.0))) << "dropped";
+  EXPECT_FALSE(found("DDP108", scaled_one_by_one(0.8, 1.1))) << "made larger";
 }
 
 // Once an alarm: each rank's share of the tokens is a local factor too.

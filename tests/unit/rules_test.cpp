@@ -8,7 +8,7 @@
 
 #include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/rule.h"
-#include "lib/report/report.h"
+#include "lib/report/value/report.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

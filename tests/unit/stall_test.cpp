@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tool/stall.h"
+#include "tool/watch/stall.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,10 +8,11 @@
 #include <cmath>
 #include <sstream>
 
-#include "lib/report/cells.h"
-#include "lib/report/fold.h"
-#include "lib/report/render.h"
-#include "lib/report/wrap.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/value/cells.h"
+#include "lib/report/value/fold.h"
+#include "lib/report/render/render.h"
+#include "lib/report/render/wrap.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Why the probe is not in a process: the true reason, or none.
 
-#include "tool/unprobed.h"
+#include "tool/launch/unprobed.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/report/unused_modules.h"
+#include "lib/report/value/unused_modules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/run_builder.h"
-#include "tool/model_bisection.h"
+#include "tool/bisect/model_bisection.h"
 
 namespace ddp_doctor {
 namespace {

@@ -8,17 +8,17 @@
 #include <sstream>
 
 #include "lib/error.h"
-#include "lib/report/bisected.h"
-#include "tool/bisection.h"
-#include "tool/command.h"
-#include "tool/gate.h"
-#include "tool/git.h"
-#include "tool/interrupt.h"
-#include "tool/isolation.h"
-#include "tool/model_bisection.h"
-#include "tool/output.h"
-#include "tool/program_arguments.h"
-#include "tool/run_folder.h"
+#include "lib/report/render/bisected.h"
+#include "tool/bisect/bisection.h"
+#include "tool/cli/command.h"
+#include "tool/cli/gate.h"
+#include "tool/bisect/git.h"
+#include "tool/system/interrupt.h"
+#include "tool/launch/isolation.h"
+#include "tool/bisect/model_bisection.h"
+#include "tool/cli/output.h"
+#include "tool/cli/program_arguments.h"
+#include "tool/launch/run_folder.h"
 
 namespace ddp_doctor {
 namespace {

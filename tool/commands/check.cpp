@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "lib/report/suppression.h"
-#include "tool/command.h"
-#include "tool/gate.h"
-#include "tool/output.h"
-#include "tool/program_arguments.h"
+#include "lib/report/gate/suppression.h"
+#include "tool/cli/command.h"
+#include "tool/cli/gate.h"
+#include "tool/cli/output.h"
+#include "tool/cli/program_arguments.h"
 
 namespace ddp_doctor {
 namespace {

@@ -7,12 +7,12 @@
 
 #include "lib/error.h"
 #include "lib/record/worker.h"
-#include "tool/command.h"
-#include "tool/examination.h"
-#include "tool/misspelling.h"
-#include "tool/output.h"
-#include "tool/program_file.h"
-#include "tool/program_flags.h"
+#include "tool/cli/command.h"
+#include "tool/examine/examination.h"
+#include "tool/cli/misspelling.h"
+#include "tool/cli/output.h"
+#include "tool/cli/program_file.h"
+#include "tool/cli/program_flags.h"
 
 namespace ddp_doctor {
 namespace {

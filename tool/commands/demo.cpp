@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "lib/error.h"
-#include "tool/command.h"
-#include "tool/examination.h"
-#include "tool/misspelling.h"
-#include "tool/output.h"
-#include "tool/paths.h"
+#include "tool/cli/command.h"
+#include "tool/examine/examination.h"
+#include "tool/cli/misspelling.h"
+#include "tool/cli/output.h"
+#include "tool/system/paths.h"
 
 namespace ddp_doctor {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "lib/error.h"
 #include "lib/version.h"
-#include "tool/command.h"
-#include "tool/interpreter.h"
-#include "tool/paths.h"
-#include "tool/shell_words.h"
+#include "tool/cli/command.h"
+#include "tool/system/interpreter.h"
+#include "tool/system/paths.h"
+#include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
 namespace {

@@ -10,14 +10,14 @@
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
-#include "lib/report/explanations.h"
-#include "lib/report/mentioned.h"
+#include "lib/report/render/explanations.h"
+#include "lib/report/render/mentioned.h"
 #include "lib/version.h"
-#include "tool/command.h"
-#include "tool/misspelling.h"
-#include "tool/output.h"
-#include "tool/program_arguments.h"
-#include "tool/rule_pages.h"
+#include "tool/cli/command.h"
+#include "tool/cli/misspelling.h"
+#include "tool/cli/output.h"
+#include "tool/cli/program_arguments.h"
+#include "tool/cli/rule_pages.h"
 
 namespace ddp_doctor {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Not in --help: for building packages, and for a shell to evaluate.
-#include "tool/command.h"
-#include "tool/command_line.h"
-#include "tool/completions.h"
-#include "tool/man_page.h"
+#include "tool/cli/command.h"
+#include "tool/cli/command_line.h"
+#include "tool/cli/completions.h"
+#include "tool/cli/man_page.h"
 
 namespace ddp_doctor {
 

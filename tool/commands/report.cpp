@@ -6,13 +6,13 @@
 #include <iterator>
 
 #include "lib/error.h"
-#include "lib/report/merge.h"
-#include "lib/report/read_json.h"
-#include "tool/command.h"
-#include "tool/examination.h"
-#include "tool/gate.h"
-#include "tool/merged_runs.h"
-#include "tool/output.h"
+#include "lib/report/merge/merge.h"
+#include "lib/report/merge/read_json.h"
+#include "tool/cli/command.h"
+#include "tool/examine/examination.h"
+#include "tool/cli/gate.h"
+#include "tool/examine/merged_runs.h"
+#include "tool/cli/output.h"
 
 namespace ddp_doctor {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tool/command.h"
-#include "tool/output.h"
-#include "tool/program_arguments.h"
+#include "tool/cli/command.h"
+#include "tool/cli/output.h"
+#include "tool/cli/program_arguments.h"
 
 namespace ddp_doctor {
 

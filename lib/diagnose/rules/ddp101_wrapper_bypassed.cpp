@@ -36,10 +36,9 @@ std::int64_t first_bypassed_step(const Timeline& timeline, const TimelineStep& s
 
 Verdict check_wrapper_bypassed(const Timeline& timeline) {
   if (!timeline.has_wrapper()) return std::vector<Finding>{};
-  if (all_ranks(timeline).size() < 2)
+  if (timeline.ranks().size() < 2)
     return Undecidable{"there is only one rank, nothing to synchronize"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
   Finding finding = finding_of(kWrapperBypassed);
   finding.where = where(timeline, "forward-around");
@@ -49,7 +48,7 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
   for (const auto* step : steps) {
     std::vector<int> here;
     bool by_hand = false;
-    for (int rank : all_ranks(timeline)) {
+    for (int rank : timeline.ranks()) {
       const auto& record = *step->at(rank);
       by_hand = by_hand || record.collectives > 0;
       if (!bypassed_wrapper(record)) continue;
@@ -86,11 +85,14 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kWrapperBypassed = {"DDP101",
-                               "wrapper-bypassed",
-                               Severity::kError,
-                               "the loss did not go through the wrapper's forward",
-                               check_wrapper_bypassed,
-                               Scope::kWrapper};
+const Rule kWrapperBypassed = {.code = "DDP101",
+                               .name = "wrapper-bypassed",
+                               .severity = Severity::kError,
+                               .headline = "the loss did not go through the wrapper's forward",
+                               .check = check_wrapper_bypassed,
+                               .scope = Scope::kWrapper,
+                               .needs = {.steps = 1},
+                               .lasting = true,
+                               .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -88,7 +88,7 @@ void blame_missing_wrapper(const Timeline& timeline, Finding& finding, std::size
       "and no collective of the program carries gradients. Each of the {} ranks trains its own "
       "model; "
       "gradients differ in {} of {}.",
-      all_ranks(timeline).size(), finding.evidence["steps_apart"].get<std::size_t>(),
+      timeline.ranks().size(), finding.evidence["steps_apart"].get<std::size_t>(),
       count_of(seen, "step"));
   finding.prescription = {
       "Wrap the model before the optimizer is constructed: model = DistributedDataParallel(model). "
@@ -114,10 +114,7 @@ void blame_hook(const Timeline& timeline, Finding& finding, const std::string& h
 }
 
 Verdict check_gradients_out_of_sync(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
 
   Finding finding = finding_of(kGradientsOutOfSync);
@@ -142,7 +139,7 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   }
   if (apart == 0) return std::vector<Finding>{};
   const bool all = parameters.size() == timeline.trainable().size();
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   if (!all) finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["steps_apart"] = apart;
   finding.evidence["steps_seen"] = steps.size();
@@ -170,8 +167,11 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kGradientsOutOfSync = {"DDP102", "gradients-out-of-sync", Severity::kError,
-                                  "gradients differ across ranks at optimizer.step",
-                                  check_gradients_out_of_sync};
+const Rule kGradientsOutOfSync = {.code = "DDP102",
+                                  .name = "gradients-out-of-sync",
+                                  .severity = Severity::kError,
+                                  .headline = "gradients differ across ranks at optimizer.step",
+                                  .check = check_gradients_out_of_sync,
+                                  .needs = {.ranks = 2, .steps = 1}};
 
 }  // namespace ddp_doctor

@@ -25,7 +25,6 @@ std::size_t unsynchronized_at_the_end(const StepRecord& step, int wrapper) {
 Verdict check_step_without_sync(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
   Finding finding = finding_of(kStepWithoutSync);
   std::size_t without = 0;
@@ -42,7 +41,7 @@ Verdict check_step_without_sync(const Timeline& timeline) {
   }
   if (without == 0) return std::vector<Finding>{};
   finding.where = where(timeline, "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.evidence["steps_without_sync"] = without;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
@@ -60,11 +59,12 @@ Verdict check_step_without_sync(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStepWithoutSync = {"DDP103",
-                               "step-without-sync",
-                               Severity::kError,
-                               "the optimizer stepped on gradients left under no_sync",
-                               check_step_without_sync,
-                               Scope::kWrapper};
+const Rule kStepWithoutSync = {.code = "DDP103",
+                               .name = "step-without-sync",
+                               .severity = Severity::kError,
+                               .headline = "the optimizer stepped on gradients left under no_sync",
+                               .check = check_step_without_sync,
+                               .scope = Scope::kWrapper,
+                               .needs = {.steps = 1}};
 
 }  // namespace ddp_doctor

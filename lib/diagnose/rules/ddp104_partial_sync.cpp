@@ -18,7 +18,7 @@ bool is_special(const Timeline& timeline, const TimelineStep& step, int id) {
 }
 
 bool everywhere(const Timeline& timeline, const TimelineStep& step, int id) {
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     if (!step.find(rank, id, Stage::kGradient)) return false;
     const auto usage = step.usage(rank, id);
     if (usage && !usage->used) return false;
@@ -29,7 +29,7 @@ bool everywhere(const Timeline& timeline, const TimelineStep& step, int id) {
 // The hand-written call; null if a wrapper synchronized and the calls are for something else, such
 // as logging.
 const Collective* synchronization(const Timeline& timeline, const TimelineStep& step) {
-  for (const auto* call : calls_before_step(step, 0)) {
+  for (const auto* call : synchronizing_calls(timeline, step)) {
     if (!timeline.has_wrapper() || call->target.starts_with("gradient")) return call;
   }
   return nullptr;
@@ -62,10 +62,7 @@ std::vector<const TimelineStep*> round_of(const Timeline& timeline,
 }
 
 Verdict check_partial_sync(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
   Finding finding = finding_of(kPartialSync);
   std::set<int> left_out;
@@ -93,7 +90,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
   if (partial == 0) return std::vector<Finding>{};
   const bool by_hand = call != nullptr;
   finding.where = by_hand ? Where{call->file, call->line} : where(timeline, "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();
   finding.evidence["parameters_synchronized"] = synchronized.size();
@@ -116,7 +113,11 @@ Verdict check_partial_sync(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kPartialSync = {"DDP104", "partial-sync", Severity::kError,
-                           "some gradients were synchronized, others were not", check_partial_sync};
+const Rule kPartialSync = {.code = "DDP104",
+                           .name = "partial-sync",
+                           .severity = Severity::kError,
+                           .headline = "some gradients were synchronized, others were not",
+                           .check = check_partial_sync,
+                           .needs = {.ranks = 2, .steps = 1}};
 
 }  // namespace ddp_doctor

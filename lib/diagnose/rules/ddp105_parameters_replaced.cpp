@@ -13,7 +13,6 @@ namespace {
 Verdict check_parameters_replaced(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kParametersReplaced);
   std::set<int> replaced;
   bool harm = false;
@@ -30,12 +29,13 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
   }
   if (replaced.empty() || !harm) return std::vector<Finding>{};
   finding.where = where(timeline, "wrap");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, replaced);
   finding.evidence["parameters_replaced"] = replaced.size();
   finding.evidence["parameters"] = timeline.trainable().size();
   finding.message = fmt::format(
-      "{} {} replaced after DistributedDataParallel was constructed (moved, cast or re-assigned). "
+      "{} {} replaced after DistributedDataParallel was constructed (moved, cast, re-assigned or "
+      "parametrized). "
       "The reducer waits for the original parameters, and the gradients of the new ones stay "
       "local.",
       list_of(finding.parameters), replaced.size() == 1 ? "was" : "were");
@@ -48,11 +48,15 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kParametersReplaced = {"DDP105",
-                                  "parameters-replaced-after-wrap",
-                                  Severity::kError,
-                                  "the model's parameters are not the ones that the reducer hooked",
-                                  check_parameters_replaced,
-                                  Scope::kWrapper};
+const Rule kParametersReplaced = {
+    .code = "DDP105",
+    .name = "parameters-replaced-after-wrap",
+    .severity = Severity::kError,
+    .headline = "the model's parameters are not the ones that the reducer hooked",
+    .check = check_parameters_replaced,
+    .scope = Scope::kWrapper,
+    .needs = {.steps = 1},
+    .lasting = true,
+    .holds_for_parts = true};
 
 }  // namespace ddp_doctor

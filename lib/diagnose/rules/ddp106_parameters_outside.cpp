@@ -46,8 +46,6 @@ std::int64_t first_step_of(const Timeline& timeline, const std::vector<const Tim
 }
 
 Verdict check_parameters_outside(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto covered = [&](int id) {
     return timeline.tensors[static_cast<std::size_t>(id)].ddp_index.has_value();
   };
@@ -56,7 +54,6 @@ Verdict check_parameters_outside(const Timeline& timeline) {
   if (!sharded && std::none_of(trainable.begin(), trainable.end(), covered))
     return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
 
   Finding finding = finding_of(kParametersOutside);
   std::set<int> outside;
@@ -80,7 +77,7 @@ Verdict check_parameters_outside(const Timeline& timeline) {
     return std::ranges::any_of(differing(timeline, *step, Stage::kGradient),
                                [&](int id) { return outside.contains(id); });
   });
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, outside);
   finding.evidence["parameters_outside"] = outside.size();
   finding.evidence["steps_apart"] = apart;
@@ -126,8 +123,12 @@ Verdict check_parameters_outside(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kParametersOutside = {"DDP106", "parameters-outside-ddp", Severity::kError,
-                                 "the optimizer updates parameters that no wrapper covers",
-                                 check_parameters_outside};
+const Rule kParametersOutside = {
+    .code = "DDP106",
+    .name = "parameters-outside-ddp",
+    .severity = Severity::kError,
+    .headline = "the optimizer updates parameters that no wrapper covers",
+    .check = check_parameters_outside,
+    .needs = {.ranks = 2, .steps = 1}};
 
 }  // namespace ddp_doctor

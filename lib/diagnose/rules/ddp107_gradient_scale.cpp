@@ -36,7 +36,7 @@ bool synchronizes_by_hand(const Timeline& timeline, const TimelineStep& step) {
   for (int id : timeline.trainable())
     needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
   std::int64_t sent = 0;
-  for (const auto* call : calls_before_step(step, 0)) {
+  for (const auto* call : synchronizing_calls(timeline, step)) {
     if (call->target.starts_with("gradient")) return true;
     sent += call->numel * call->count;
   }
@@ -59,7 +59,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
     sums.push_back({{after->values.begin(), after->values.end()}, zeros, zeros, id});
   }
   // Rank by rank: a rank's samples of all tensors are stored together.
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     for (auto& [after, mean, magnitude, id, all] : sums) {
       if (!all) continue;
       const auto before = local(step, rank, id, by_hand);
@@ -103,7 +103,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
 bool divided_before(const Timeline& timeline, const TimelineStep& step, double k) {
   double sum = 0.0;
   std::set<double> factors;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* fact = timeline.fact(rank, "loss", "factor", step.number);
     if (fact == nullptr) return false;
     sum += *factors.insert(nlohmann::json::parse(fact->value).get<double>()).first;
@@ -127,10 +127,10 @@ bool near(double k, double factor) {
 // k is explained by dividing too often or not often enough by a number of ranks: the world size, or
 // the size of a group used for synchronization. Clipping after a hand-written synchronization also
 // scales, but by a different factor in every step.
-bool is_rank_count_factor(double k, const TimelineStep& step) {
+bool is_rank_count_factor(const Timeline& timeline, double k, const TimelineStep& step) {
   const auto world = static_cast<double>(step.expected());
   if (near(k, world) || near(k, 1.0 / world) || near(k, world * world)) return true;
-  const auto calls = calls_before_step(step, step.first_rank());
+  const auto calls = synchronizing_calls(timeline, step);
   return std::any_of(calls.begin(), calls.end(), [&](const Collective* call) {
     if (call->group.empty()) return false;
     const auto members =
@@ -148,7 +148,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
     if (by_hand && !synchronizes_by_hand(timeline, *step)) continue;
     const auto k = factor_of(timeline, *step, by_hand);
     if (!k) continue;
-    if (by_hand && !is_rank_count_factor(*k, *step)) return std::vector<Finding>{};
+    if (by_hand && !is_rank_count_factor(timeline, *k, *step)) return std::vector<Finding>{};
     if (std::abs(*k - 1.0) <= 2 * kScaleTolerance || divided_before(timeline, *step, *k) ||
         divided_by_micro_batches(*step, *k))
       return std::vector<Finding>{};
@@ -159,16 +159,16 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   }
   if (factors.empty() || (steps.size() > 1 && factors.size() < 2)) return std::vector<Finding>{};
   finding.where = where(timeline, by_hand ? "step" : "wrap");
-  if (const auto calls = calls_before_step(*steps.front(), 0); by_hand && !calls.empty())
+  if (const auto calls = synchronizing_calls(timeline, *steps.front()); by_hand && !calls.empty())
     finding.where = Where{calls.front()->file, calls.front()->line};
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.evidence["factor"] = factors.front();
   finding.evidence["steps_checked"] = factors.size();
   finding.evidence["hand_written"] = by_hand;
   finding.message = fmt::format(
       "Synchronized gradients are {:.4g} times the mean of the local gradients for all parameters, "
       "in all {} that could be compared ({} ranks).",
-      factors.front(), count_of(factors.size(), "step"), all_ranks(timeline).size());
+      factors.front(), count_of(factors.size(), "step"), timeline.ranks().size());
   if (const auto hook = comm_hook_of(timeline); hook && !by_hand) {
     if (auto registered = where(timeline, "comm-hook")) finding.where = std::move(registered);
     finding.evidence["hook"] = *hook;
@@ -190,10 +190,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
 }
 
 Verdict check_gradient_scale(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Verdict reduced = check_with(timeline, steps, false);
   if (!std::get<std::vector<Finding>>(reduced).empty()) return reduced;
   return check_with(timeline, steps, true);
@@ -201,12 +198,13 @@ Verdict check_gradient_scale(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kGradientScale = {"DDP107",
-                             "gradient-scale",
-                             Severity::kError,
-                             "synchronized gradients are not the mean of the local ones",
-                             check_gradient_scale,
-                             Scope::kWrapper,
-                             Needs::kAllRanks};
+const Rule kGradientScale = {
+    .code = "DDP107",
+    .name = "gradient-scale",
+    .severity = Severity::kError,
+    .headline = "synchronized gradients are not the mean of the local ones",
+    .check = check_gradient_scale,
+    .scope = Scope::kWrapper,
+    .needs = {.ranks = 2, .steps = 1, .all_ranks = true}};
 
 }  // namespace ddp_doctor

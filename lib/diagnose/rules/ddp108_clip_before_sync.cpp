@@ -73,7 +73,7 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
     for (std::size_t i = 0; i < got->values.size(); ++i) {
       double mean = 0.0;
       double magnitude = 0.0;
-      for (int rank : all_ranks(timeline)) {
+      for (int rank : timeline.ranks()) {
         auto local = step.sample(rank, id, Stage::kLocalGradient);
         if (!local) local = step.sample(rank, id, Stage::kAccumulated);
         if (!local || local->values.size() != got->values.size()) return false;
@@ -88,16 +88,78 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
   return compared > 0;
 }
 
+// What `rank` left of each sampled value; empty unless it made some of them smaller, none larger
+// and none zero: clipping by parameter, by row or by value. Compression keeps a value or drops it,
+// or rounds it; noise also makes some larger.
+std::vector<double> shrunk(const Timeline& timeline, const TimelineStep& step, int rank) {
+  std::vector<double> left;
+  std::size_t smaller = 0;
+  for (int id : timeline.trainable()) {
+    const auto before = step.sample(rank, id, Stage::kLocalGradient);
+    const auto after = step.sample(rank, id, Stage::kCollectiveGradient);
+    if (!before || !after || before->values.size() != after->values.size()) continue;
+    if (step.sample(rank, id, Stage::kReducedGradient)) continue;
+    for (std::size_t i = 0; i < before->values.size(); ++i) {
+      if (before->values[i] == 0.0) continue;
+      const double ratio = after->values[i] / before->values[i];
+      if (!(ratio > 0.0) || ratio > 1.0 + kTolerance) return {};
+      smaller += ratio < 0.99 ? 1 : 0;
+      left.push_back(ratio);
+    }
+  }
+  return 10 * smaller < left.size() ? std::vector<double>{} : left;
+}
+
+// Every rank clipped parts of its gradients, and not the same ones.
+bool clipped_by_parts(const Timeline& timeline, const TimelineStep& step) {
+  const auto first = shrunk(timeline, step, step.first_rank());
+  if (first.size() < 8) return false;
+  bool same = true;
+  bool one_factor = true;  // a weight of the rank
+  for (const int rank : *step.here) {
+    const auto here = shrunk(timeline, step, rank);
+    if (here.size() != first.size()) return false;
+    const auto [low, high] = std::minmax_element(here.begin(), here.end());
+    one_factor = one_factor && *high - *low <= 10 * kTolerance;
+    for (std::size_t i = 0; i < here.size(); ++i)
+      same = same && std::abs(here[i] - first[i]) <= 10 * kTolerance;
+  }
+  return !same && !one_factor;
+}
+
+// Clipping by parameter, row or value in every step: nobody knows that it was not meant.
+std::vector<Finding> clip_by_parts(const Timeline& timeline,
+                                   const std::vector<const TimelineStep*>& steps) {
+  Finding finding = finding_of(kClipBeforeSync);
+  finding.certainty = Certainty::kLikely;
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    if (!clipped_by_parts(timeline, *step)) continue;
+    ++affected;
+    if (!finding.first_step) finding.first_step = step->number;
+  }
+  if (2 * affected <= steps.size()) return {};
+  const auto calls = calls_before_step(*timeline.step(*finding.first_step), timeline.first_rank());
+  if (!calls.empty()) finding.where = Where{calls.front()->file, calls.front()->line};
+  finding.ranks = timeline.ranks();
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "Each rank clipped its own gradients, by parameter, row or value, after backward and before "
+      "they were synchronized, in {} of {}: the result is a mean of clipped gradients, not the "
+      "clipped mean.",
+      affected, count_of(steps.size(), "step"));
+  finding.prescription = {"Synchronize first, then clip.", ""};
+  return {finding};
+}
+
 Verdict check_clip_before_sync(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kClipBeforeSync);
   std::size_t affected = 0;
   for (const auto* step : steps) {
     std::vector<double> factors;
-    for (int rank : all_ranks(timeline)) {
+    for (int rank : timeline.ranks()) {
       const auto factor = factor_of(timeline, *step, rank);
       if (factor) factors.push_back(*factor);
     }
@@ -110,10 +172,10 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
     finding.first_step = step->number;
     finding.evidence["factor_by_rank"] = factors;
   }
-  if (affected == 0) return std::vector<Finding>{};
+  if (affected == 0) return clip_by_parts(timeline, steps);
   if (const auto calls = calls_before_step(*timeline.step(*finding.first_step), 0); !calls.empty())
     finding.where = Where{calls.front()->file, calls.front()->line};
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   std::string by_rank;
@@ -133,12 +195,13 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
 }  // namespace
 
 const Rule kClipBeforeSync = {
-    "DDP108",
-    "clip-before-sync",
-    Severity::kError,
-    "gradients were scaled by a rank-local factor before they were synchronized",
-    check_clip_before_sync,
-    Scope::kModel,
-    Needs::kAllRanks};
+    .code = "DDP108",
+    .name = "clip-before-sync",
+    .severity = Severity::kError,
+    .headline = "gradients were scaled by a rank-local factor before they were synchronized",
+    .check = check_clip_before_sync,
+    .scope = Scope::kModel,
+    .needs = {.ranks = 2, .steps = 1, .all_ranks = true},
+    .lasting = true};
 
 }  // namespace ddp_doctor

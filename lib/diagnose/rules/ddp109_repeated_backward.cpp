@@ -28,7 +28,6 @@ std::size_t repeated(const StepRecord& step, int wrapper) {
 Verdict check_repeated_backward(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kRepeatedBackward);
   std::size_t affected = 0;
   for (const auto* step : steps) {
@@ -45,7 +44,7 @@ Verdict check_repeated_backward(const Timeline& timeline) {
   if (affected == 0) return std::vector<Finding>{};
   finding.where = where(timeline, "backward-again");
   if (!finding.where) finding.where = where(timeline, "backward");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
@@ -61,11 +60,15 @@ Verdict check_repeated_backward(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kRepeatedBackward = {"DDP109",
-                                "repeated-backward",
-                                Severity::kError,
-                                "several backwards through one forward; only one was reduced",
-                                check_repeated_backward,
-                                Scope::kWrapper};
+const Rule kRepeatedBackward = {
+    .code = "DDP109",
+    .name = "repeated-backward",
+    .severity = Severity::kError,
+    .headline = "several backwards through one forward; only one was reduced",
+    .check = check_repeated_backward,
+    .scope = Scope::kWrapper,
+    .needs = {.steps = 1},
+    .lasting = true,
+    .holds_for_parts = true};
 
 }  // namespace ddp_doctor

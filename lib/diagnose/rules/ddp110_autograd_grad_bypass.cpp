@@ -22,10 +22,7 @@ bool is_left_over(const Timeline& timeline, const TimelineStep& step, int id) {
 }
 
 Verdict check_autograd_grad_bypass(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kAutogradGradBypass);
   std::set<int> parameters;
   std::size_t affected = 0;
@@ -45,7 +42,7 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   const bool all = parameters.size() == timeline.trainable().size();
   finding.where = where(timeline, "autograd.grad");
   if (!finding.where) finding.where = where(timeline, "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   if (!all) finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["parameters_assigned"] = parameters.size();
   finding.evidence["steps_affected"] = affected;
@@ -65,8 +62,12 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kAutogradGradBypass = {"DDP110", "autograd-grad-bypass", Severity::kError,
-                                  "gradients were assigned without a backward",
-                                  check_autograd_grad_bypass};
+const Rule kAutogradGradBypass = {.code = "DDP110",
+                                  .name = "autograd-grad-bypass",
+                                  .severity = Severity::kError,
+                                  .headline = "gradients were assigned without a backward",
+                                  .check = check_autograd_grad_bypass,
+                                  .needs = {.ranks = 2, .steps = 1},
+                                  .lasting = true};
 
 }  // namespace ddp_doctor

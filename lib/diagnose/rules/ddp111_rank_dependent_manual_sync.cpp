@@ -86,7 +86,7 @@ std::set<std::string> not_everywhere(const std::map<int, Calls>& by_rank) {
 std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
   for (const auto* step : complete_steps(timeline)) {
     std::map<int, Calls> by_rank;
-    for (int rank : all_ranks(timeline))
+    for (int rank : timeline.ranks())
       by_rank[rank] = gradient_calls(*step, rank, timeline.has_wrapper());
     const Calls& first = by_rank.begin()->second;
     if (std::all_of(by_rank.begin(), by_rank.end(),
@@ -100,7 +100,7 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
       if (calls.size() < max_calls) finding.ranks.push_back(rank);
       finding.evidence["calls"][std::to_string(rank)] = calls.size();
     }
-    if (finding.ranks.empty()) finding.ranks = all_ranks(timeline);
+    if (finding.ranks.empty()) finding.ranks = timeline.ranks();
     const auto left_out = not_everywhere(by_rank);
     for (int id : timeline.trainable()) {
       const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
@@ -159,11 +159,11 @@ std::optional<Finding> in_another_order(const Timeline& timeline) {
     const auto ids = differing(timeline, *step, Stage::kGradient);
     if (ids.size() < 2) continue;
     std::set<int> parameters;
-    for (int rank : all_ranks(timeline)) parameters.merge(exchanged(*step, ids, rank));
+    for (int rank : timeline.ranks()) parameters.merge(exchanged(*step, ids, rank));
     if (parameters.size() < 2) continue;
     Finding finding = finding_of(kRankDependentManualSync);
     finding.first_step = step->number;
-    finding.ranks = all_ranks(timeline);
+    finding.ranks = timeline.ranks();
     finding.parameters = parameters_of(timeline, parameters);
     finding.evidence["exchanged"] = parameters.size();
     if (const auto* call = first_gradient_call(*step))
@@ -183,8 +183,6 @@ std::optional<Finding> in_another_order(const Timeline& timeline) {
 }
 
 Verdict check_rank_dependent_manual_sync(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   const bool hangs = divergence && divergence->reason == Reason::kManualSync;
   if (auto finding = in_a_complete_step(timeline);
@@ -216,8 +214,11 @@ Verdict check_rank_dependent_manual_sync(const Timeline& timeline) {
 }  // namespace
 
 const Rule kRankDependentManualSync = {
-    "DDP111", "rank-dependent-manual-sync", Severity::kError,
-    "ranks issue different hand-written collectives for their gradients",
-    check_rank_dependent_manual_sync};
+    .code = "DDP111",
+    .name = "rank-dependent-manual-sync",
+    .severity = Severity::kError,
+    .headline = "ranks issue different hand-written collectives for their gradients",
+    .check = check_rank_dependent_manual_sync,
+    .needs = {.ranks = 2}};
 
 }  // namespace ddp_doctor

@@ -40,10 +40,9 @@ std::string text_of(const Groups& groups) {
 }
 
 Verdict check_wrong_process_group(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 4)
+  if (timeline.ranks().size() < 4)
     return std::vector<Finding>{};  // two subgroups of two ranks at least
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
   const TimelineStep* first = nullptr;
   std::size_t affected = 0;
@@ -62,7 +61,7 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
   finding.where = where(timeline, timeline.has_wrapper() ? "wrap" : "step");
   if (const auto calls = calls_before_step(*first, first->first_rank()); !calls.empty())
     finding.where = Where{calls.front()->file, calls.front()->line};
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = first->number;
   finding.evidence["groups"] = groups;
   finding.evidence["steps_affected"] = affected;
@@ -82,8 +81,12 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kWrongProcessGroup = {"DDP112", "wrong-process-group", Severity::kError,
-                                 "gradients agree inside subgroups, not across all replicas",
-                                 check_wrong_process_group};
+const Rule kWrongProcessGroup = {
+    .code = "DDP112",
+    .name = "wrong-process-group",
+    .severity = Severity::kError,
+    .headline = "gradients agree inside subgroups, not across all replicas",
+    .check = check_wrong_process_group,
+    .needs = {.steps = 1}};
 
 }  // namespace ddp_doctor

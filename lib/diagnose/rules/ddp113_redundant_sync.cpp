@@ -42,9 +42,8 @@ const Collective* reduced_again(const Timeline& timeline, const TimelineStep& st
 }
 
 Verdict check_redundant_sync(const Timeline& timeline) {
-  if (!timeline.wrapper || all_ranks(timeline).size() < 2) return std::vector<Finding>{};
+  if (!timeline.wrapper || timeline.ranks().size() < 2) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kRedundantSync);
   std::size_t max_reductions = 0;
   std::size_t affected = 0;
@@ -61,7 +60,7 @@ Verdict check_redundant_sync(const Timeline& timeline) {
   if (affected == 0) return std::vector<Finding>{};
   finding.where = where(timeline, "backward");
   if (again != nullptr) finding.where = Where{again->file, again->line};
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.evidence["reductions_per_step"] = max_reductions;
   finding.evidence["reduced_again_by_hand"] = again != nullptr;
   finding.evidence["steps_affected"] = affected;
@@ -85,12 +84,12 @@ Verdict check_redundant_sync(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kRedundantSync = {"DDP113",
-                             "redundant-sync",
-                             Severity::kAdvice,
-                             "gradients are synchronized more often than needed",
-                             check_redundant_sync,
-                             Scope::kWrapper,
-                             Needs::kAllRanks};
+const Rule kRedundantSync = {.code = "DDP113",
+                             .name = "redundant-sync",
+                             .severity = Severity::kAdvice,
+                             .headline = "gradients are synchronized more often than needed",
+                             .check = check_redundant_sync,
+                             .scope = Scope::kWrapper,
+                             .needs = {.steps = 1, .all_ranks = true}};
 
 }  // namespace ddp_doctor

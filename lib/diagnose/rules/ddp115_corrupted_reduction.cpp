@@ -102,10 +102,7 @@ std::string pattern_of(const Counts& counts) {
 }
 
 Verdict check_corrupted_reduction(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kCorruptedReduction);
   std::map<int, Counts> wrong;
   std::set<int> parameters;
@@ -159,12 +156,12 @@ Verdict check_corrupted_reduction(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kCorruptedReduction = {"DDP115",
-                                  "corrupted-reduction",
-                                  Severity::kError,
-                                  "one rank got wrong values from a reduction",
-                                  check_corrupted_reduction,
-                                  Scope::kWrapper,
-                                  Needs::kAllRanks};
+const Rule kCorruptedReduction = {.code = "DDP115",
+                                  .name = "corrupted-reduction",
+                                  .severity = Severity::kError,
+                                  .headline = "one rank got wrong values from a reduction",
+                                  .check = check_corrupted_reduction,
+                                  .scope = Scope::kWrapper,
+                                  .needs = {.ranks = 2, .steps = 1, .all_ranks = true}};
 
 }  // namespace ddp_doctor

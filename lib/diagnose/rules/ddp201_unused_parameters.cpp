@@ -94,7 +94,7 @@ struct Unused {
 // Indices that the reducer lists on every rank; nothing if some rank does not raise that error.
 std::set<int> listed_on_every_rank(const Timeline& timeline) {
   std::set<int> common;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const Event* error = timeline.error(rank);
     if (error == nullptr || error_kind(error->text) != "unfinished-reduction") return {};
     const auto listed = indices_in(error->text);
@@ -178,7 +178,6 @@ void prescribe(const Timeline& timeline, const Unused& found, Finding& finding) 
 
 Verdict check_unused_parameters(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   // DDP206 reports the unused set if the reducer found that a static graph changed.
   const Event* error = timeline.error(timeline.first_rank());
   if (error != nullptr && error_kind(error->text) == "static-graph") return std::vector<Finding>{};
@@ -198,7 +197,7 @@ Verdict check_unused_parameters(const Timeline& timeline) {
   // Ranks without a record may use them.
   if (!timeline.whole()) finding.certainty = Certainty::kLikely;
   finding.severity = harmful ? Severity::kError : Severity::kAdvice;
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = found.first_step;
   finding.parameters = parameters_of(timeline, found.tensors);
   finding.evidence["parameters_unused"] = found.tensors.size();
@@ -225,11 +224,12 @@ Verdict check_unused_parameters(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUnusedParameters = {"DDP201",
-                                "unused-parameters",
-                                Severity::kError,
-                                "trainable parameters got no gradient on any rank",
-                                check_unused_parameters,
-                                Scope::kWrapper};
+const Rule kUnusedParameters = {.code = "DDP201",
+                                .name = "unused-parameters",
+                                .severity = Severity::kError,
+                                .headline = "trainable parameters got no gradient on any rank",
+                                .check = check_unused_parameters,
+                                .scope = Scope::kWrapper,
+                                .needs = {.steps = 1}};
 
 }  // namespace ddp_doctor

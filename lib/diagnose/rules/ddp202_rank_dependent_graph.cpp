@@ -55,7 +55,7 @@ void compare_complete(const Timeline& timeline, const std::vector<const Timeline
     const bool apart = !differing(timeline, *step, Stage::kGradient).empty();
     std::map<int, std::set<int>> by_rank;
     bool any = false;
-    for (int rank : all_ranks(timeline)) {
+    for (int rank : timeline.ranks()) {
       auto ids = unused(timeline, *step, rank);
       std::erase_if(ids, [&](int id) {
         return everywhere.contains(id) || (!apart && !is_frozen(timeline, *step, rank, id));
@@ -91,7 +91,7 @@ void compare_split(const Timeline& timeline, Dependence& dependence) {
     if (step.number == 0 || step.complete()) continue;
     std::map<int, std::set<int>> by_rank;
     bool left_out = false;
-    for (int rank : all_ranks(timeline)) {
+    for (int rank : timeline.ranks()) {
       if (step.at(rank) != nullptr) {
         by_rank[rank] = unused(timeline, step, rank);
         if (expected && by_rank[rank].size() < timeline.trainable().size()) by_rank[rank].clear();
@@ -120,14 +120,11 @@ std::vector<int> without_any(const Timeline& timeline, const Dependence& depende
 }
 
 Verdict check_rank_dependent_graph(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   Dependence dependence;
   compare_complete(timeline, steps, dependence);
   compare_split(timeline, dependence);
   if (!dependence.first_step) {
-    if (steps.empty()) return Undecidable{"no step was completed by every rank"};
     return std::vector<Finding>{};
   }
 
@@ -187,11 +184,12 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kRankDependentGraph = {"DDP202",
-                                  "rank-dependent-graph",
-                                  Severity::kError,
-                                  "a parameter is used on some ranks and not on others",
-                                  check_rank_dependent_graph,
-                                  Scope::kWrapper};
+const Rule kRankDependentGraph = {.code = "DDP202",
+                                  .name = "rank-dependent-graph",
+                                  .severity = Severity::kError,
+                                  .headline = "a parameter is used on some ranks and not on others",
+                                  .check = check_rank_dependent_graph,
+                                  .scope = Scope::kWrapper,
+                                  .needs = {.ranks = 2, .steps = 1}};
 
 }  // namespace ddp_doctor

@@ -29,7 +29,6 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
   // DDP206 reports a graph that changes although static_graph is set.
   if (!timeline.has_wrapper() || timeline.flag("static_graph")) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
   Finding finding = finding_of(kStepDependentGraph);
   std::map<int, bool> before;  // by parameter: unused when an optimizer last stepped for it
   std::set<int> changing;
@@ -53,7 +52,7 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
   const bool expected = timeline.flag("find_unused_parameters");
   finding.severity = expected ? Severity::kAdvice : Severity::kWarning;
   finding.where = where(timeline, "wrap");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, changing);
   finding.evidence["changes"] = changes;
   finding.evidence["steps_seen"] = steps.size();
@@ -75,11 +74,12 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStepDependentGraph = {"DDP203",
-                                  "step-dependent-graph",
-                                  Severity::kWarning,
-                                  "the set of used parameters changes between steps",
-                                  check_step_dependent_graph,
-                                  Scope::kWrapper};
+const Rule kStepDependentGraph = {.code = "DDP203",
+                                  .name = "step-dependent-graph",
+                                  .severity = Severity::kWarning,
+                                  .headline = "the set of used parameters changes between steps",
+                                  .check = check_step_dependent_graph,
+                                  .scope = Scope::kWrapper,
+                                  .needs = {.steps = 2}};
 
 }  // namespace ddp_doctor

@@ -25,7 +25,6 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
     return std::vector<Finding>{};
   }
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   for (const auto* step : steps) {
     for (int rank : step->distinct_users()) {
       if (!unused(timeline, *step, rank).empty()) return std::vector<Finding>{};
@@ -40,7 +39,7 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
   finding.where = where(timeline, "wrap");
   finding.certainty =
       Certainty::kLikely;  // a branch that these steps did not take may leave a parameter unused
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = steps.front()->number;
   finding.evidence["steps_seen"] = steps.size();
   finding.evidence["parameters"] = timeline.trainable().size();
@@ -64,12 +63,13 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kNeedlessFindUnused = {"DDP204",
-                                  "needless-find-unused",
-                                  Severity::kAdvice,
-                                  "find_unused_parameters=True, yet nothing was unused",
-                                  check_needless_find_unused,
-                                  Scope::kWrapper,
-                                  Needs::kAllRanks};
+const Rule kNeedlessFindUnused = {.code = "DDP204",
+                                  .name = "needless-find-unused",
+                                  .severity = Severity::kAdvice,
+                                  .headline = "find_unused_parameters=True, yet nothing was unused",
+                                  .check = check_needless_find_unused,
+                                  .scope = Scope::kWrapper,
+                                  .needs = {.steps = 1, .all_ranks = true},
+                                  .holds_for_parts = true};
 
 }  // namespace ddp_doctor

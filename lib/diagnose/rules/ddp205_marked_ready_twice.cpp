@@ -51,7 +51,7 @@ std::vector<Finding> without_error(const Timeline& timeline) {
   }
   if (affected == 0) return {};
   finding.where = where(timeline, "backward");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   if (parameters.size() < timeline.trainable().size())
     finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["reentrant_checkpointing"] = true;
@@ -76,7 +76,7 @@ Verdict check_marked_ready_twice(const Timeline& timeline) {
   Finding finding = finding_of(kMarkedReadyTwice);
   std::set<int> parameters;
   std::string text;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const Event* error = timeline.error(rank);
     if (error == nullptr || error_kind(error->text) != "marked-twice") continue;
     finding.ranks.push_back(rank);
@@ -117,8 +117,11 @@ Verdict check_marked_ready_twice(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kMarkedReadyTwice = {"DDP205", "marked-ready-twice", Severity::kError,
-                                "a parameter's hook fired twice in one iteration",
-                                check_marked_ready_twice};
+const Rule kMarkedReadyTwice = {.code = "DDP205",
+                                .name = "marked-ready-twice",
+                                .severity = Severity::kError,
+                                .headline = "a parameter's hook fired twice in one iteration",
+                                .check = check_marked_ready_twice,
+                                .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -94,7 +94,7 @@ Verdict check_static_graph_violated(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   const TimelineStep* first = steps.empty() ? nullptr : steps.front();
   Violation violation;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     if (first != nullptr) compare_steps(timeline, steps, rank, violation);
     read_error(timeline, first, rank, violation);
   }
@@ -125,11 +125,12 @@ Verdict check_static_graph_violated(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStaticGraphViolated = {"DDP206",
-                                   "static-graph-violated",
-                                   Severity::kError,
-                                   "static_graph=True, but the graph changed",
-                                   check_static_graph_violated,
-                                   Scope::kWrapper};
+const Rule kStaticGraphViolated = {.code = "DDP206",
+                                   .name = "static-graph-violated",
+                                   .severity = Severity::kError,
+                                   .headline = "static_graph=True, but the graph changed",
+                                   .check = check_static_graph_violated,
+                                   .scope = Scope::kWrapper,
+                                   .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -29,7 +29,6 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
   // PyTorch advises against static_graph with reentrant checkpoints.
   if (checkpoints_reentrantly(timeline)) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
-  if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
   // The steps of each optimizer cover only its own parameters.
   if (std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
         return step->first()->optimizer != steps.front()->first()->optimizer;
@@ -37,7 +36,7 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
     return std::vector<Finding>{};
   const auto constant = unused(timeline, *steps.front(), 0);
   for (const auto* step : steps) {
-    for (int rank : all_ranks(timeline)) {
+    for (int rank : timeline.ranks()) {
       if (unused(timeline, *step, rank) != constant) return std::vector<Finding>{};
       if (static_graph_would_fail(*step, rank, constant)) return std::vector<Finding>{};
     }
@@ -48,7 +47,7 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
   Finding finding = finding_of(kStaticGraphApplicable);
   finding.where = where(timeline, "wrap");
   finding.certainty = Certainty::kLikely;  // later steps may differ
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = steps.front()->number;
   finding.parameters = parameters_of(timeline, constant);
   finding.evidence["steps_seen"] = steps.size();
@@ -65,12 +64,14 @@ Verdict check_static_graph_applicable(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStaticGraphApplicable = {"DDP207",
-                                     "static-graph-applicable",
-                                     Severity::kAdvice,
-                                     "the unused set never changes: static_graph=True is enough",
-                                     check_static_graph_applicable,
-                                     Scope::kWrapper,
-                                     Needs::kAllRanks};
+const Rule kStaticGraphApplicable = {
+    .code = "DDP207",
+    .name = "static-graph-applicable",
+    .severity = Severity::kAdvice,
+    .headline = "the unused set never changes: static_graph=True is enough",
+    .check = check_static_graph_applicable,
+    .scope = Scope::kWrapper,
+    .needs = {.steps = 2, .all_ranks = true},
+    .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -41,7 +41,6 @@ std::set<int> idle(const Timeline& timeline, const std::vector<const TimelineSte
 
 Verdict check_unused_but_updated(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
-  if (steps.size() < 2) return Undecidable{"fewer than two steps were completed by every rank"};
   Finding finding = finding_of(kUnusedButUpdated);
   const std::set<int> zeros = idle(timeline, steps);
   std::set<int> moved;
@@ -68,7 +67,7 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
   }
   if (moved.empty()) return std::vector<Finding>{};
   finding.where = where(timeline, "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, moved);
   finding.evidence["steps_moved"] = times;
   finding.evidence["steps_seen"] = steps.size();
@@ -91,12 +90,12 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUnusedButUpdated = {"DDP208",
-                                "unused-but-updated",
-                                Severity::kAdvice,
-                                "a parameter without a gradient is still updated",
-                                check_unused_but_updated,
-                                Scope::kModel,
-                                Needs::kAllRanks};
+const Rule kUnusedButUpdated = {.code = "DDP208",
+                                .name = "unused-but-updated",
+                                .severity = Severity::kAdvice,
+                                .headline = "a parameter without a gradient is still updated",
+                                .check = check_unused_but_updated,
+                                .scope = Scope::kModel,
+                                .needs = {.steps = 2, .all_ranks = true}};
 
 }  // namespace ddp_doctor

@@ -11,10 +11,7 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_weights_drift(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
 
   Finding finding = finding_of(kWeightsDrift);
@@ -38,7 +35,7 @@ Verdict check_weights_drift(const Timeline& timeline) {
   }
   if (apart == 0) return std::vector<Finding>{};
   const bool all = parameters.size() == timeline.trainable().size();
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   if (!all) finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["steps_apart"] = apart;
   finding.evidence["steps_seen"] = steps.size();
@@ -60,7 +57,11 @@ Verdict check_weights_drift(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kWeightsDrift = {"DDP301", "weights-drift", Severity::kError,
-                            "weights differ across ranks", check_weights_drift};
+const Rule kWeightsDrift = {.code = "DDP301",
+                            .name = "weights-drift",
+                            .severity = Severity::kError,
+                            .headline = "weights differ across ranks",
+                            .check = check_weights_drift,
+                            .needs = {.ranks = 2, .steps = 1}};
 
 }  // namespace ddp_doctor

@@ -34,7 +34,7 @@ bool broadcast_by_wrapper(const Timeline& timeline, const std::vector<int>& ids)
     if (!tensor.ddp_index || !tensor.wrapper) return false;
     const std::string wrapper = fmt::format("wrapper {}", *tensor.wrapper);
     const auto* ranks = timeline.fact(timeline.first_rank(), wrapper, "ranks");
-    return ranks != nullptr && nlohmann::json::parse(ranks->value) == all_ranks(timeline) &&
+    return ranks != nullptr && nlohmann::json::parse(ranks->value) == timeline.ranks() &&
            timeline.fact(timeline.first_rank(), wrapper, "init_sync") == nullptr;
   });
 }
@@ -42,7 +42,7 @@ bool broadcast_by_wrapper(const Timeline& timeline, const std::vector<int>& ids)
 // The ranks that called load_state_dict on a wrapped module before the first step.
 std::vector<int> loaded_after_wrapping(const Timeline& timeline) {
   std::vector<int> ranks;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
     if (std::any_of(record->facts.begin(), record->facts.end(), [](const Fact& fact) {
@@ -62,9 +62,9 @@ void blame_change_after_wrapping(const Timeline& timeline, const std::string& si
     finding.where = where(timeline, "load_state_dict");
     finding.evidence["loaded_on"] = loaded;
     what = fmt::format("load_state_dict changed them afterwards, on {}",
-                       loaded == all_ranks(timeline) ? "every rank, from different states"
-                                                     : ranks_of(loaded) + " only");
-    if (loaded != all_ranks(timeline)) finding.ranks = loaded;
+                       loaded == timeline.ranks() ? "every rank, from different states"
+                                                  : ranks_of(loaded) + " only");
+    if (loaded != timeline.ranks()) finding.ranks = loaded;
   } else {
     finding.where = where(timeline, "wrap");
   }
@@ -78,8 +78,6 @@ void blame_change_after_wrapping(const Timeline& timeline, const std::string& si
 }
 
 Verdict check_initial_weights_differ(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto* start = timeline.step(0);
   if (start == nullptr || !start->complete())
     return Undecidable{"the weights before step 1 were not recorded on every rank"};
@@ -93,7 +91,7 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
   if (ids.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kInitialWeightsDiffer);
   finding.where = where(timeline, "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = 1;
   finding.parameters = parameters_of(timeline, ids);
   finding.evidence["parameters_apart"] = ids.size();
@@ -123,8 +121,12 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kInitialWeightsDiffer = {"DDP302", "initial-weights-differ", Severity::kError,
-                                    "replicas differ before the first step",
-                                    check_initial_weights_differ};
+const Rule kInitialWeightsDiffer = {.code = "DDP302",
+                                    .name = "initial-weights-differ",
+                                    .severity = Severity::kError,
+                                    .headline = "replicas differ before the first step",
+                                    .check = check_initial_weights_differ,
+                                    .needs = {.ranks = 2},
+                                    .lasting = true};
 
 }  // namespace ddp_doctor

@@ -17,7 +17,7 @@ namespace {
 bool is_broadcast(const Timeline& timeline, const TensorInfo& tensor) {
   if (!tensor.wrapper && !timeline.wrapper) return false;
   const int wrapper = tensor.wrapper.value_or(timeline.wrapper.value_or(0));
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
     for (const auto& field : record->ddp_fields) {
@@ -53,10 +53,7 @@ bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*
 }
 
 Verdict check_buffers_drift(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kBuffersDrift);
   std::set<int> apart;
   std::size_t affected = 0;
@@ -74,7 +71,7 @@ Verdict check_buffers_drift(const Timeline& timeline) {
   if (apart.empty()) return std::vector<Finding>{};
   const bool wrapped = timeline.has_wrapper();
   finding.where = where(timeline, wrapped ? "wrap" : "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, apart);
   finding.evidence["buffers_apart"] = apart.size();
   finding.evidence["steps_apart"] = affected;
@@ -95,7 +92,11 @@ Verdict check_buffers_drift(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kBuffersDrift = {"DDP303", "buffers-drift", Severity::kWarning,
-                            "buffers differ across ranks and stay apart", check_buffers_drift};
+const Rule kBuffersDrift = {.code = "DDP303",
+                            .name = "buffers-drift",
+                            .severity = Severity::kWarning,
+                            .headline = "buffers differ across ranks and stay apart",
+                            .check = check_buffers_drift,
+                            .needs = {.ranks = 2, .steps = 1}};
 
 }  // namespace ddp_doctor

@@ -41,7 +41,7 @@ std::optional<Difference> difference(const std::vector<json>& groups) {
 std::vector<json> facts_of(const Timeline& timeline, int optimizer, const char* key,
                            std::int64_t step) {
   std::vector<json> facts;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* fact = timeline.fact(rank, fmt::format("optimizer {}", optimizer), key, step);
     if (fact == nullptr) return {};
     facts.push_back(json::parse(fact->value));
@@ -93,15 +93,13 @@ std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& st
 }
 
 Verdict check_optimizer_differs(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
     auto finding = in_hyper_parameters(timeline, step);
     if (!finding) finding = in_state(timeline, step);
     if (!finding) continue;
     finding->where = where(timeline, "step");
-    finding->ranks = all_ranks(timeline);
+    finding->ranks = timeline.ranks();
     finding->first_step = step.number;
     return std::vector{*finding};
   }
@@ -110,8 +108,13 @@ Verdict check_optimizer_differs(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kOptimizerDiffers = {"DDP304", "optimizer-differs", Severity::kError,
-                                "hyper-parameters or optimizer state differ across ranks",
-                                check_optimizer_differs};
+const Rule kOptimizerDiffers = {
+    .code = "DDP304",
+    .name = "optimizer-differs",
+    .severity = Severity::kError,
+    .headline = "hyper-parameters or optimizer state differ across ranks",
+    .check = check_optimizer_differs,
+    .needs = {.ranks = 2},
+    .lasting = true};
 
 }  // namespace ddp_doctor

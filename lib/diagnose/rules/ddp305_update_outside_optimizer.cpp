@@ -31,13 +31,13 @@ std::optional<TensorDigest> before(const TimelineStep& last, const TimelineStep&
 bool different_before(const Timeline& timeline, const TimelineStep& last, const TimelineStep& step,
                       int id) {
   std::set<std::array<std::uint8_t, 16>> bits;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     if (const auto seen = before(last, step, rank, id)) bits.insert(seen->bits);
   }
   if (bits.size() > 1) return true;
   // Some writes are not noticed (`p.data`): compare the values at a few positions.
   std::optional<Sample> first;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto seen = step.sample(rank, id, Stage::kWeightBefore);
     if (!seen) return false;
     // NaN on every rank is not a difference.
@@ -73,8 +73,6 @@ std::vector<int> frozen(const Timeline& timeline) {
 }
 
 Verdict check_update_outside_optimizer(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   std::vector<const TimelineStep*> steps;  // with the state before the first one
   for (const auto& step : timeline.steps) {
     if (step.examined()) steps.push_back(&step);
@@ -98,7 +96,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   }
   if (changed.empty()) return std::vector<Finding>{};
   finding.where = where(timeline, "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, changed);
   finding.evidence["parameters_changed"] = changed.size();
   const bool all_frozen = std::all_of(changed.begin(), changed.end(), [&](int id) {
@@ -125,8 +123,11 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUpdateOutsideOptimizer = {"DDP305", "update-outside-optimizer", Severity::kError,
-                                      "weights changed between two optimizer steps",
-                                      check_update_outside_optimizer};
+const Rule kUpdateOutsideOptimizer = {.code = "DDP305",
+                                      .name = "update-outside-optimizer",
+                                      .severity = Severity::kError,
+                                      .headline = "weights changed between two optimizer steps",
+                                      .check = check_update_outside_optimizer,
+                                      .needs = {.ranks = 2}};
 
 }  // namespace ddp_doctor

@@ -80,7 +80,7 @@ std::vector<Finding> in_another_order(const Timeline& timeline) {
   Finding finding = finding_of(kModelMismatch);
   std::set<std::string> moved;
   std::string example;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
     const auto here = order_of(*record, reference);
@@ -120,15 +120,13 @@ std::vector<Finding> in_another_order(const Timeline& timeline) {
 }
 
 Verdict check_model_mismatch(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto* first = timeline.record(timeline.first_rank());
   if (first == nullptr)
     return Undecidable{fmt::format("rank {} has no record", timeline.first_rank())};
   const ByName reference = parameters_by_name(*first);
   std::set<int> ranks;
   std::map<std::string, std::string> differences;  // by name
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record == nullptr || record->tensors.empty() || first->tensors.empty()) continue;
     const ByName here = parameters_by_name(*record);
@@ -163,7 +161,7 @@ Verdict check_model_mismatch(const Timeline& timeline) {
   for (const auto& name : names) finding.parameters.push_back({name, {}});
   finding.evidence["differences"] = differences.size();
   finding.evidence["parameters_by_rank"] = nlohmann::ordered_json::array();
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     finding.evidence["parameters_by_rank"].push_back(
         record == nullptr ? 0 : parameters_by_name(*record).size());
@@ -180,7 +178,11 @@ Verdict check_model_mismatch(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kModelMismatch = {"DDP306", "model-mismatch", Severity::kError,
-                             "the ranks' models have different parameters", check_model_mismatch};
+const Rule kModelMismatch = {.code = "DDP306",
+                             .name = "model-mismatch",
+                             .severity = Severity::kError,
+                             .headline = "the ranks' models have different parameters",
+                             .check = check_model_mismatch,
+                             .needs = {.ranks = 2}};
 
 }  // namespace ddp_doctor

@@ -15,7 +15,6 @@ namespace {
 
 Verdict check_optimizer_stale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
-  if (steps.empty()) return Undecidable{"no step was completed by every rank"};
   std::set<int> left_out;  // used, but in no optimizer
   std::set<int> held, used;
   for (const auto* step : steps) {
@@ -41,7 +40,7 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   if (left_out.empty() || stale.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kOptimizerStale);
   finding.where = where(timeline, "step");
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = steps.front()->number;
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();
@@ -66,8 +65,12 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kOptimizerStale = {"DDP307", "optimizer-stale-parameters", Severity::kError,
-                              "the optimizer does not hold the model's current parameters",
-                              check_optimizer_stale};
+const Rule kOptimizerStale = {
+    .code = "DDP307",
+    .name = "optimizer-stale-parameters",
+    .severity = Severity::kError,
+    .headline = "the optimizer does not hold the model's current parameters",
+    .check = check_optimizer_stale,
+    .needs = {.steps = 1}};
 
 }  // namespace ddp_doctor

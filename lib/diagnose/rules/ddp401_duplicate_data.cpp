@@ -31,7 +31,7 @@ std::vector<std::vector<int>> ranks_with_equal_gradients(const Timeline& timelin
   if (step.different_everywhere(Stage::kLocalGradient)) return {};
   const bool in_backward = synchronized_in_backward(step);
   std::map<std::vector<std::array<std::uint8_t, 16>>, std::vector<int>> by_gradients;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     std::vector<std::array<std::uint8_t, 16>> gradients;
     double norm = 0.0;
     for (int id : timeline.trainable()) {
@@ -71,7 +71,7 @@ bool wrapped_together(const Timeline& timeline) {
   if (!timeline.wrapper) return false;
   const auto* ranks =
       timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *timeline.wrapper), "ranks");
-  return ranks != nullptr && nlohmann::json::parse(ranks->value) == all_ranks(timeline);
+  return ranks != nullptr && nlohmann::json::parse(ranks->value) == timeline.ranks();
 }
 
 // Ranks that share each sample's work talk to each other in forward and backward.
@@ -97,7 +97,7 @@ std::map<std::int64_t, std::string> inputs_of(const Timeline& timeline, int rank
 std::vector<Finding> same_inputs(const Timeline& timeline) {
   if (!wrapped_together(timeline)) return {};
   std::map<int, std::map<std::int64_t, std::string>> inputs;
-  for (int rank : all_ranks(timeline)) inputs[rank] = inputs_of(timeline, rank);
+  for (int rank : timeline.ranks()) inputs[rank] = inputs_of(timeline, rank);
   std::set<int> ranks;
   std::set<std::string> batches;
   std::size_t alike = 0;
@@ -143,7 +143,7 @@ std::vector<Finding> same_inputs(const Timeline& timeline) {
 std::vector<nlohmann::json> of_sampler(const Timeline& timeline, const std::string& sampler,
                                        const char* key, std::optional<std::int64_t> step = {}) {
   std::vector<nlohmann::json> values;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* fact = timeline.fact(rank, sampler, key, step);
     if (fact == nullptr) return {};
     values.push_back(nlohmann::json::parse(fact->value));
@@ -158,7 +158,7 @@ bool all_equal(const std::vector<nlohmann::json>& values) {
 // The epochs of the first pass over the data that is not of the same epoch on every rank; by rank.
 std::vector<nlohmann::json> epochs_apart(const Timeline& timeline, const std::string& sampler) {
   std::map<std::int64_t, std::vector<nlohmann::json>> epochs;  // by pass
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     for (const auto& fact : timeline.record(rank)->facts) {
       if (fact.subject != sampler || fact.key != "pass") continue;
       const auto value = nlohmann::json::parse(fact.value);
@@ -166,7 +166,7 @@ std::vector<nlohmann::json> epochs_apart(const Timeline& timeline, const std::st
     }
   }
   for (const auto& [pass, by_rank] : epochs) {
-    if (by_rank.size() == all_ranks(timeline).size() && !all_equal(by_rank)) return by_rank;
+    if (by_rank.size() == timeline.ranks().size() && !all_equal(by_rank)) return by_rank;
   }
   return {};
 }
@@ -182,7 +182,7 @@ std::vector<Finding> samplers_apart(const Timeline& timeline) {
   if (!wrapped_together(timeline)) return {};
   for (const auto& site : timeline.record(timeline.first_rank())->sites) {
     if (!site.what.starts_with("sampler ")) continue;
-    const bool one_line = std::ranges::all_of(all_ranks(timeline), [&](int rank) {
+    const bool one_line = std::ranges::all_of(timeline.ranks(), [&](int rank) {
       const auto* record = timeline.record(rank);
       return record != nullptr && std::ranges::any_of(record->sites, [&](const Site& other) {
                return other.what == site.what && other.file == site.file && other.line == site.line;
@@ -213,7 +213,7 @@ std::vector<Finding> samplers_apart(const Timeline& timeline) {
     }
     Finding finding = finding_of(kDuplicateData);
     finding.where = Where{site.file, site.line, site.via};
-    finding.ranks = all_ranks(timeline);
+    finding.ranks = timeline.ranks();
     finding.first_step = std::max<std::int64_t>(site.step, 1);
     finding.evidence["kind"] = "sampler";
     finding.evidence["differs"] = what;
@@ -244,8 +244,6 @@ bool is_a_reference(const Timeline& timeline, const std::vector<const TimelineSt
 }
 
 Verdict check_duplicate_data(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto steps = complete_steps(timeline);
   if (steps.size() < kMinSteps)
     return Undecidable{fmt::format("fewer than {} steps were completed by every rank", kMinSteps)};
@@ -282,11 +280,12 @@ Verdict check_duplicate_data(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kDuplicateData = {"DDP401",
-                             "duplicate-data",
-                             Severity::kWarning,
-                             "several ranks train on the same data",
-                             check_duplicate_data,
-                             Scope::kWrapper};
+const Rule kDuplicateData = {.code = "DDP401",
+                             .name = "duplicate-data",
+                             .severity = Severity::kWarning,
+                             .headline = "several ranks train on the same data",
+                             .check = check_duplicate_data,
+                             .scope = Scope::kWrapper,
+                             .needs = {.ranks = 2}};
 
 }  // namespace ddp_doctor

@@ -23,7 +23,7 @@ struct Origin {
 
 Origin nonfinite(const Timeline& timeline, const TimelineStep& step, Stage stage) {
   Origin origin;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     bool here = false;
     for (int id : timeline.trainable()) {
       const auto seen = step.find(rank, id, stage);
@@ -79,8 +79,12 @@ Verdict check_nonfinite_gradient(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kNonfiniteGradient = {"DDP402", "nonfinite-gradient", Severity::kError,
-                                 "NaN or Inf in a gradient reached the weights",
-                                 check_nonfinite_gradient};
+const Rule kNonfiniteGradient = {.code = "DDP402",
+                                 .name = "nonfinite-gradient",
+                                 .severity = Severity::kError,
+                                 .headline = "NaN or Inf in a gradient reached the weights",
+                                 .check = check_nonfinite_gradient,
+                                 .lasting = true,
+                                 .holds_for_parts = true};
 
 }  // namespace ddp_doctor

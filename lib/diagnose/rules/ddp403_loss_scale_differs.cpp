@@ -12,8 +12,6 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_loss_scale_differs(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
     const auto& first = *step.first();
@@ -27,7 +25,7 @@ Verdict check_loss_scale_differs(const Timeline& timeline) {
     if (!scales && !skips) continue;
     Finding finding = finding_of(kLossScaleDiffers);
     finding.where = where(timeline, "scaler");
-    finding.ranks = all_ranks(timeline);
+    finding.ranks = timeline.ranks();
     finding.first_step = step.number;
     std::string values;
     for (const auto* rank : records) {
@@ -51,8 +49,13 @@ Verdict check_loss_scale_differs(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kLossScaleDiffers = {"DDP403", "loss-scale-differs", Severity::kError,
-                                "the gradient scaler's scale or decision differs",
-                                check_loss_scale_differs};
+const Rule kLossScaleDiffers = {.code = "DDP403",
+                                .name = "loss-scale-differs",
+                                .severity = Severity::kError,
+                                .headline = "the gradient scaler's scale or decision differs",
+                                .check = check_loss_scale_differs,
+                                .needs = {.ranks = 2},
+                                .lasting = true,
+                                .holds_for_parts = true};
 
 }  // namespace ddp_doctor

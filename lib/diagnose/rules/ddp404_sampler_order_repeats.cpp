@@ -74,7 +74,7 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
   if (first == nullptr) return std::vector<Finding>{};
   Finding finding = finding_of(kSamplerOrderRepeats);
   finding.where = where(timeline, sampler);
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = first->step;
   finding.evidence["passes"] = passes.size();
   finding.evidence["repeated"] = repeated;
@@ -90,8 +90,11 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kSamplerOrderRepeats = {"DDP404", "sampler-order-repeats", Severity::kWarning,
-                                   "a sampler shuffles, but set_epoch is never called",
-                                   check_sampler_order_repeats};
+const Rule kSamplerOrderRepeats = {.code = "DDP404",
+                                   .name = "sampler-order-repeats",
+                                   .severity = Severity::kWarning,
+                                   .headline = "a sampler shuffles, but set_epoch is never called",
+                                   .check = check_sampler_order_repeats,
+                                   .holds_for_parts = true};
 
 }  // namespace ddp_doctor

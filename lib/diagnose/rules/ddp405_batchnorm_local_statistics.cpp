@@ -16,8 +16,6 @@ namespace {
 constexpr std::int64_t kFewSamples = 8;
 
 Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   if (!timeline.wrapper) return Undecidable{"there is no DistributedDataParallel wrapper"};
   const std::string subject = fmt::format("wrapper {}", *timeline.wrapper);
   const Fact* norms = timeline.fact(timeline.first_rank(), subject, "batchnorm");
@@ -32,7 +30,7 @@ Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
   if (batch > kFewSamples) return std::vector<Finding>{};
 
   Finding finding = finding_of(kBatchnormLocal);
-  finding.ranks = all_ranks(timeline);
+  finding.ranks = timeline.ranks();
   finding.first_step = samples->step;
   finding.where = where(timeline, "wrap");
   finding.evidence["modules"] = local;
@@ -50,11 +48,13 @@ Verdict check_batchnorm_local_statistics(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kBatchnormLocal = {"DDP405",
-                              "batchnorm-local-statistics",
-                              Severity::kAdvice,
-                              "BatchNorm with few samples per rank and no SyncBatchNorm",
-                              check_batchnorm_local_statistics,
-                              Scope::kWrapper};
+const Rule kBatchnormLocal = {
+    .code = "DDP405",
+    .name = "batchnorm-local-statistics",
+    .severity = Severity::kAdvice,
+    .headline = "BatchNorm with few samples per rank and no SyncBatchNorm",
+    .check = check_batchnorm_local_statistics,
+    .scope = Scope::kWrapper,
+    .needs = {.ranks = 2}};
 
 }  // namespace ddp_doctor

@@ -92,7 +92,7 @@ std::optional<Finding> by_absence(const Timeline& timeline) {
 
 // Every rank entered the same collective, and none returned: the connection between them failed.
 std::optional<Finding> by_transport(const Timeline& timeline) {
-  const auto ranks = all_ranks(timeline);
+  const auto ranks = timeline.ranks();
   if (ranks.size() < 2 || silent_ranks(timeline).empty()) return {};
   const LoggedCall* common = nullptr;
   for (int rank : ranks) {
@@ -171,8 +171,12 @@ Verdict check_stalled_rank(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStalledRank = {"DDP501",           "stalled-rank",
-                           Severity::kError,   "a rank makes no progress while others wait for it",
-                           check_stalled_rank, Scope::kJob};
+const Rule kStalledRank = {.code = "DDP501",
+                           .name = "stalled-rank",
+                           .severity = Severity::kError,
+                           .headline = "a rank makes no progress while others wait for it",
+                           .check = check_stalled_rank,
+                           .scope = Scope::kJob,
+                           .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -12,8 +12,6 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_collective_mismatch(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kMismatch) return std::vector<Finding>{};
   Finding finding = finding_of(kCollectiveMismatch, timeline, *divergence);
@@ -33,11 +31,13 @@ Verdict check_collective_mismatch(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kCollectiveMismatch = {"DDP502",
-                                  "collective-mismatch",
-                                  Severity::kError,
-                                  "ranks are in different collectives",
-                                  check_collective_mismatch,
-                                  Scope::kJob};
+const Rule kCollectiveMismatch = {.code = "DDP502",
+                                  .name = "collective-mismatch",
+                                  .severity = Severity::kError,
+                                  .headline = "ranks are in different collectives",
+                                  .check = check_collective_mismatch,
+                                  .scope = Scope::kJob,
+                                  .needs = {.ranks = 2},
+                                  .holds_for_parts = true};
 
 }  // namespace ddp_doctor

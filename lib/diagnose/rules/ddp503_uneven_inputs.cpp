@@ -13,7 +13,7 @@ namespace {
 
 std::string steps_of(const Timeline& timeline) {
   std::string text;
-  for (int rank : all_ranks(timeline)) {
+  for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     const std::int64_t steps =
         record == nullptr || record->steps.empty() ? 0 : record->steps.back().step;
@@ -23,8 +23,6 @@ std::string steps_of(const Timeline& timeline) {
 }
 
 Verdict check_uneven_inputs(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kUneven) return std::vector<Finding>{};
   Finding finding = finding_of(kUnevenInputs, timeline, *divergence);
@@ -59,11 +57,13 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUnevenInputs = {"DDP503",
-                            "uneven-inputs",
-                            Severity::kError,
-                            "a rank left its training loop while others still train",
-                            check_uneven_inputs,
-                            Scope::kJob};
+const Rule kUnevenInputs = {.code = "DDP503",
+                            .name = "uneven-inputs",
+                            .severity = Severity::kError,
+                            .headline = "a rank left its training loop while others still train",
+                            .check = check_uneven_inputs,
+                            .scope = Scope::kJob,
+                            .needs = {.ranks = 2},
+                            .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -82,16 +82,19 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.ranks = failed_together(failures);
   finding.message = crash_message(failures, finding);
   finding.where = raised_at(timeline, first.rank);
-  finding.prescription =
-      prescription_for(first, finding.ranks.size() == all_ranks(timeline).size());
+  finding.prescription = prescription_for(first, finding.ranks.size() == timeline.ranks().size());
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   return std::vector{finding};
 }
 
 }  // namespace
 
-const Rule kRankCrashed = {"DDP504",           "rank-crashed",
-                           Severity::kError,   "a rank ended with an exception or a signal",
-                           check_rank_crashed, Scope::kJob};
+const Rule kRankCrashed = {.code = "DDP504",
+                           .name = "rank-crashed",
+                           .severity = Severity::kError,
+                           .headline = "a rank ended with an exception or a signal",
+                           .check = check_rank_crashed,
+                           .scope = Scope::kJob,
+                           .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -12,8 +12,6 @@ namespace ddp_doctor {
 namespace {
 
 Verdict check_rank_local_collective(const Timeline& timeline) {
-  if (all_ranks(timeline).size() < 2)
-    return Undecidable{"there is only one rank, nothing to compare"};
   const auto divergence = divergence_of(timeline);
   if (!divergence || divergence->reason != Reason::kLocal) return std::vector<Finding>{};
   Finding finding = finding_of(kRankLocalCollective, timeline, *divergence);
@@ -35,11 +33,13 @@ Verdict check_rank_local_collective(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kRankLocalCollective = {"DDP505",
-                                   "rank-local-collective",
-                                   Severity::kError,
-                                   "one rank alone entered a collective",
-                                   check_rank_local_collective,
-                                   Scope::kJob};
+const Rule kRankLocalCollective = {.code = "DDP505",
+                                   .name = "rank-local-collective",
+                                   .severity = Severity::kError,
+                                   .headline = "one rank alone entered a collective",
+                                   .check = check_rank_local_collective,
+                                   .scope = Scope::kJob,
+                                   .needs = {.ranks = 2},
+                                   .holds_for_parts = true};
 
 }  // namespace ddp_doctor

@@ -18,6 +18,7 @@ class Backwards:
         self.place = ("", 0)
         self.accumulating = []  # parameters whose gradients accumulate over micro-batches
         self.keeps = 0  # native.KEEP while gradient values are kept
+        self.early = set()  # entries without a reducer whose gradient was examined during this backward
 
     @passive
     def begins(self, tensors, retained):
@@ -41,6 +42,8 @@ class Backwards:
         session.collectives.targets = None
         session.history.backward()
         self.unwrapped_arrived = False
+        self.early.clear()
+        session.collectives.sizes.clear()
         for made in session.forwards.wrappers:
             made.arrived = made.reduced = 0
             if not made.seen:
@@ -59,16 +62,19 @@ class Backwards:
                 session.history.losses.append(loss)
             session.fact("loss", "factor", round(graph.factor(tensors[0]), 9))
 
-    def gradient_arrived(self, entry):
-        """Called from autograd, once per parameter and backward."""
+    def gradient_arrived(self, entry, defined=True):
+        """Called from autograd, once per parameter and backward; also for an output of the wrapper that the loss does not use, then without a
+        gradient."""
         session = self.session
         if session.closed:
             return
-        self.fresh = True
-        entry.arrivals += 1
-        entry.last_backward = session.history.counts.backwards
+        if defined:
+            self.fresh = True
+            entry.arrivals += 1
+            entry.last_backward = session.history.counts.backwards
         if entry.index is None:
             self.unwrapped_arrived = True
+            self._unwrapped_arrives(entry)
             if entry.wrapper is None:
                 return
         wrappers = session.forwards.wrappers
@@ -81,6 +87,22 @@ class Backwards:
             made.backward = session.record.call_begins(
                 session.number, True, "ddp.backward", group=made.group, target=f"wrapper {made.number}", place=self.place)
         if made.armed and entry.index is not None and session.recording:
+            self.examine_local(entry)
+
+    def _unwrapped_arrives(self, entry):
+        """Nothing in torch reduces it, but a hook of the program may do so as soon as it is there, or have done so before it was added up."""
+        collectives = self.session.collectives
+        hooked_before = entry.numel in collectives.sizes
+        collectives.sizes.clear()
+        self.early.discard(entry)
+        if self.session.recording and (self.session.number == 1 or collectives.in_backward) and not hooked_before:
+            self.early.add(entry)
+            self.examine_local(entry)
+
+    def reduced_by_hand(self, entry):
+        """A collective on the gradient itself, during the backward: it is still the local one."""
+        if entry.index is None and entry not in self.early and self.session.recording:
+            self.early.add(entry)
             self.examine_local(entry)
 
     def examine_local(self, entry):
@@ -137,7 +159,7 @@ class Backwards:
             self.examine_gradients(native.ACCUMULATED, self.accumulating, native.SAMPLE)
             if self.unwrapped_arrived:
                 # Nothing reduces these during a backward. A few values are enough to see whether they change before they are reduced.
-                self.examine_gradients(native.LOCAL, [e for e in parameters if e.index is None], native.SAMPLE)
+                self.examine_gradients(native.LOCAL, [e for e in parameters if e.index is None and e not in self.early], native.SAMPLE)
         for made in synchronized:
             made.armed, made.spent = False, True
             session.record.call_ends(made.backward)

@@ -20,6 +20,9 @@ class Collectives:
         self.awaited = {}  # id(work) -> number of an asynchronous collective that the program has not waited for yet
         self.gradients_seen = False  # the gradients were examined at the first collective of this step
         self.targets = None  # address -> name of the gradient or weight there
+        self.gradients = {}  # name of a gradient, as in `targets` -> Entry
+        self.in_backward = False  # the program has reduced during a backward
+        self.sizes = set()  # elements of the collectives since the last gradient arrived in this backward
         self.without = []  # parameters whose gradient is not in `targets`
 
     @passive
@@ -48,6 +51,11 @@ class Collectives:
         target = ""
         if session.recording or (moment == "outside" and numel > 1):  # buffers may be synchronized once per epoch
             target = self.target_of(tensors)
+        if moment == "backward":
+            self.in_backward = True
+            self.sizes.add(numel)
+            if target in self.gradients:
+                session.backwards.reduced_by_hand(self.gradients[target])
         if session.recording:
             if moment == "before-step" and not self.gradients_seen:
                 self.gradients_seen = True
@@ -131,6 +139,7 @@ class Collectives:
                 left.append(entry)
             elif parameter.grad.layout is self.torch.strided:
                 self.targets[parameter.grad.data_ptr()] = f"gradient of {entry.name}"
+                self.gradients[f"gradient of {entry.name}"] = entry
         self.without = left
 
     def step_ended(self):

@@ -14,7 +14,7 @@ USED, REACHED_KNOWN, REACHED, IN_OUTPUT_KNOWN, IN_OUTPUT, FROZEN, REPLACED, IN_O
 # Phases of progress.h.
 STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED, UNEXAMINED = range(10)
 PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished", "unexamined")
-# On this signal a rank writes its stack: tool/launch.cpp.
+# On this signal a rank writes its stack: tool/launch/launch.cpp.
 STACK_SIGNAL = signal.SIGRTMAX - 3
 
 _library = None

@@ -94,7 +94,7 @@ class Steps:
             self._write_state()
             self._note_the_rest()
         if session.recording:
-            pairs = [(e, e.ref()) for e in known.entries if e.ref() is not None]
+            pairs = [(e, e.ref()) for e in self._covered(known) if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
             written = [(e, p) for e, p in pairs if e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]
             if written:  # by something other than an optimizer

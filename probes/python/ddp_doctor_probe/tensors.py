@@ -270,6 +270,7 @@ class Tensors:
                 continue
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
                 entry.hook = parameter.register_post_accumulate_grad_hook(_Arrival(self.session, entry))
+                _put_first(parameter._post_accumulate_grad_hooks, entry.hook.id)
             else:  # torch 1.13, 2.0: a hook on the AccumulateGrad node, which must be kept alive
                 node = self._accumulator(parameter)
                 entry.hook = node.register_hook(_Arrival(self.session, entry))
@@ -299,7 +300,7 @@ class Tensors:
         """Finds parameters of a wrapped module that are no longer what its reducer hooked: a different object at the same place, the same
         object with a new accumulator (after .double(), .cuda(), ...), parameters added later. Returns the modules in it."""
         label = self._label_in(wrapper, module)
-        modules = []
+        modules, met = [], set()
         for prefix, owner in module.named_modules():
             modules.append(owner)
             dot = prefix + "." if prefix else ""
@@ -311,6 +312,10 @@ class Tensors:
                     self._add_or_replace(label, dot + attribute, parameter, owner, attribute, prefix, wrapper)
                 elif (pointer := _pointer(parameter)) != entry.pointer:
                     self._moved(entry, parameter, pointer, accumulators)
+                met.add(self.known(parameter))
+        for entry in self.entries:
+            if entry.wrapper == wrapper and entry.index is not None and entry not in met:
+                entry.replaced = True  # the module no longer has it, and the reducer waits for it: parametrized, deleted
         return modules
 
     def _add_or_replace(self, label, name, parameter, owner, attribute, prefix, wrapper):
@@ -454,8 +459,11 @@ class _Arrival:
     def __init__(self, session, entry):
         self.session, self.entry = session, entry
 
-    def __call__(self, *unused):
-        self.session.backwards.gradient_arrived(self.entry)
+    def __call__(self, *given):
+        # The parameter; in torch before 2.1, the gradients that go in and out of its AccumulateGrad.
+        last = given[-1]
+        defined = last[0] is not None if isinstance(last, tuple) else last.grad is not None
+        self.session.backwards.gradient_arrived(self.entry, defined)
 
     def __deepcopy__(self, memo):
         return self
@@ -473,6 +481,16 @@ def _is_plain(tensor, entry, strided):
 
 def _dense(tensor, strided):
     return (tensor if tensor.layout is strided else tensor.to_dense()).contiguous()
+
+
+def _put_first(hooks, number):
+    """Of hooks that run in the order of their registration."""
+    if next(iter(hooks)) != number:
+        others = [(key, hook) for key, hook in hooks.items() if key != number]
+        ours = hooks[number]
+        hooks.clear()
+        hooks[number] = ours
+        hooks.update(others)
 
 
 def _nothing():

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/report/gate/check.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "lib/diagnose/facts.h"
+#include "lib/record/run_info.h"
+#include "lib/report/compare/make_report.h"
+#include "lib/report/render/render.h"
+#include "lib/report/value/report.h"
+
+namespace ddp_doctor {
+namespace {
+
+const Finding* find_in(const std::vector<Finding>& findings, std::string_view wanted) {
+  for (const auto& finding : findings) {
+    if (finding.rule == wanted || finding.name == wanted) return &finding;
+    if (const Finding* below = find_in(finding.consequences, wanted)) return below;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Finding* Check::find(std::string_view code_or_name) const {
+  return find_in(findings, code_or_name);
+}
+
+bool Check::in_sync() const {
+  return steps > 0 && world_size > 1 &&
+         std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
+           return finding.severity >= Severity::kWarning;
+         });
+}
+
+Check check_records(const std::filesystem::path& folder) {
+  const Timeline timeline = Timeline::load(folder, load_run_info(folder));
+  const Report report = make_report({report_run(timeline, 0)});
+  Check check;
+  check.findings = report.findings;
+  check.world_size = report.world_size;
+  check.steps = static_cast<std::int64_t>(complete_steps(timeline).size());
+  std::ostringstream text;
+  render_text(report, {}, text);
+  check.report = text.str();
+  return check;
+}
+
+}  // namespace ddp_doctor

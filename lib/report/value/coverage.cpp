@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/report/value/coverage.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lib/diagnose/facts.h"
+
+namespace ddp_doctor {
+namespace {
+
+template <class T>
+std::optional<T> value_of(const Timeline& timeline, const std::string& subject,
+                          const std::string& key) {
+  const auto* fact = timeline.fact(timeline.first_rank(), subject, key);
+  if (fact == nullptr) return {};
+  const auto value = nlohmann::json::parse(fact->value, nullptr, false);
+  return value.is_discarded() ? std::nullopt : std::optional(value.get<T>());
+}
+
+// An optimizer of known parameters, none of which had a gradient in any of its steps.
+std::string idle_optimizer(const Timeline& timeline,
+                           const std::vector<const TimelineStep*>& steps) {
+  std::map<int, bool> trains;
+  for (const auto* step : steps) {
+    const int number = step->first()->optimizer;
+    const auto subject = fmt::format("optimizer {}", number);
+    const auto held = value_of<std::vector<int>>(timeline, subject, "tensors");
+    if (!held || held->empty() || value_of<int>(timeline, subject, "unknown").value_or(0) > 0)
+      continue;
+    trains[number] |= std::any_of(held->begin(), held->end(), [&](int id) {
+      return step->find(timeline.first_rank(), id, Stage::kGradient).has_value();
+    });
+  }
+  for (const auto& [number, ever] : trains) {
+    if (ever) continue;
+    const auto type = value_of<std::string>(timeline, fmt::format("optimizer {}", number), "type");
+    return fmt::format("no parameter of optimizer {} ({}) had a gradient in any step", number,
+                       type.value_or("of unknown type"));
+  }
+  return {};
+}
+
+bool all_gradients_are_zero(const Timeline& timeline,
+                            const std::vector<const TimelineStep*>& steps) {
+  bool any = false;
+  for (const auto* step : steps) {
+    for (const int rank : timeline.ranks()) {
+      if (step->like(rank, {Seen::kDigests, Stage::kGradient}) != rank) continue;
+      for (const int id : timeline.trainable()) {
+        const auto seen = step->find(rank, id, Stage::kGradient);
+        if (!seen) continue;
+        if (seen->max_abs > 0.0 || seen->nonfinite > 0) return false;
+        any = any || seen->numel > 0;
+      }
+    }
+  }
+  return any;
+}
+
+std::string nothing_proved(const Timeline& timeline, const Diagnosis& diagnosis,
+                           std::size_t compared) {
+  if (!diagnosis.undecided.empty())
+    return fmt::format("what {} saw may be on purpose: {}", fmt::join(diagnosis.undecided, ", "),
+                       timeline.layout.model_parallel);
+  const auto steps = complete_steps(timeline);
+  if (steps.empty()) return {};
+  if (compared == 0) return "no parameter is to be the same on several ranks";
+  if (auto idle = idle_optimizer(timeline, steps); !idle.empty()) return idle;
+  if (all_gradients_are_zero(timeline, steps)) return "every gradient was zero in every step";
+  return {};
+}
+
+}  // namespace
+
+Coverage coverage_of(const Timeline& timeline, const Diagnosis& diagnosis) {
+  Coverage coverage;
+  std::set<std::string> known;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind != "parameter") continue;
+    known.insert(name_in_model(tensor.name));
+    ++(timeline.rank_local.contains(tensor.id) ? coverage.left_out : coverage.compared);
+  }
+  for (const auto& [name, placement] : timeline.layout.placements)
+    coverage.left_out += known.contains(name) ? 0 : 1;
+  for (const auto& [model, count] : timeline.layout.unexamined) coverage.left_out += count;
+  coverage.nothing = nothing_proved(timeline, diagnosis, coverage.compared);
+  return coverage;
+}
+
+}  // namespace ddp_doctor

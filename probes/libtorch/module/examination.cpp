@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "probes/libtorch/module/examination.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iostream>
+
+#include "lib/error.h"
+#include "lib/record/worker.h"
+#include "probes/libtorch/ddp/observer.h"
+#include "probes/libtorch/module/session.h"
+
+namespace ddp_doctor {
+namespace {
+
+// In the executable itself, where `ddp-doctor run` looks for it.
+__attribute__((used)) const char* const kMark = kExaminedProgramMark;
+
+std::string setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+int number_of(const char* name, int given, int otherwise) {
+  if (given > 0) return given;
+  const int told = std::atoi(setting(name).c_str());
+  return told > 0 ? told : otherwise;
+}
+
+// What the program was started as.
+std::string own_name() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::string words{std::istreambuf_iterator<char>(in), {}};
+  for (char& letter : words) letter = letter == '\0' ? ' ' : letter;
+  while (words.ends_with(' ')) words.pop_back();
+  return words;
+}
+
+std::terminate_handler handler_before = nullptr;
+
+// An uncaught exception: its text is recorded before the process ends.
+[[noreturn]] void note_and_terminate() {
+  if (const auto& observer = training_observer(); observer && std::current_exception()) {
+    try {
+      std::rethrow_exception(std::current_exception());
+    } catch (const c10::Error& error) {
+      observer->raised(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      observer->raised(error.what());
+    } catch (...) {
+      observer->raised("the program threw an object that is not a std::exception");
+    }
+  }
+  if (handler_before != nullptr) handler_before();
+  std::abort();
+}
+
+void note_what_nobody_catches() {
+  static const bool done = [] {
+    handler_before = std::set_terminate(note_and_terminate);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+}  // namespace
+
+Examination::Examination(const ProcessGroupPtr& group, const ExaminationSettings& given)
+    : folder_(given.folder), exceptions_(std::uncaught_exceptions()) {
+  const bool asked = !folder_.empty();
+  if (!asked && setting("DDP_DOCTOR") != "0") folder_ = setting("DDP_DOCTOR_RECORD");
+  if (folder_.empty()) return;
+  SessionSettings settings;
+  settings.folder = folder_;
+  settings.rank = group->getRank();
+  settings.world_size = group->getSize();
+  settings.program = setting("DDP_DOCTOR_PROGRAM");
+  if (settings.program.empty()) settings.program = own_name();
+  settings.every = number_of("DDP_DOCTOR_EVERY", given.every, 10);
+  settings.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, 20);
+  try {
+    if (unobserved_wrappers() > 0)
+      throw Error(
+          "its DistributedDataParallel was constructed before its Examination; construct the "
+          "Examination right after the process group");
+    session_ = Session::make(settings);
+  } catch (const std::exception& error) {
+    if (asked) throw;
+    std::cerr << "ddp-doctor: rank " << settings.rank << " is not examined: " << error.what()
+              << std::endl;
+    return;
+  }
+  training_observer() = session_;
+  session_->watch_operations();
+  note_what_nobody_catches();
+}
+
+Examination::~Examination() {
+  if (!active()) return;
+  session_->unwatch_operations();
+  session_->finish(std::uncaught_exceptions() > exceptions_);
+  if (training_observer() == session_) training_observer().reset();
+}
+
+void Examination::attach_module(ModuleState module, const std::string& name) {
+  if (!name.empty()) module.type_name = name;
+  session_->attach(module);
+}
+
+void Examination::attach(torch::optim::Optimizer& optimizer) {
+  if (active()) session_->optimizer_made(optimizer);
+}
+
+at::Tensor Examination::step(torch::optim::Optimizer& optimizer, LossClosure closure) {
+  return observe_step(optimizer, std::move(closure),
+                      [&](LossClosure given) { return optimizer.step(std::move(given)); });
+}
+
+void Examination::loss(double value) {
+  if (active()) session_->note_loss(value);
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Wrappers, forwards through them, and forwards that bypass them.
+//
+// LibTorch has no hooks around a module's forward, so a bypass is detected by operations: one reads
+// a parameter of the wrapper, with gradients enabled, while no forward of the wrapper runs. It
+// counts when a backward brings gradients to a wrapper without a forward since the last one: a
+// penalty on the weights, added to a loss from the wrapper, is not a bypass.
+
+#include <nlohmann/json.hpp>
+
+#include "probes/libtorch/collectives/observed_process_group.h"
+#include "probes/libtorch/module/session.h"
+
+namespace ddp_doctor {
+namespace {
+
+// The observer of this thread's operations: RecordFunction callbacks are plain functions.
+thread_local Session* watching = nullptr;
+
+template <class Visit>
+void for_each_tensor_in(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
+  }
+}
+
+}  // namespace
+
+int Session::wrapper_begins(const ModuleState& module, const CodePlace& where) {
+  const int number = static_cast<int>(wrappers_.size());
+  wrappers_.emplace_back();
+  passive("wrapper_begins", [&] {
+    enter(Phase::kConnecting);
+    Wrapper& made = wrappers_.back();
+    made.module = module;
+    made.indexed = static_cast<int>(module.parameters.size());
+    tensors_.add_module(module, number, history_.counts.backwards);
+    tensors_.describe();
+    site("wrap " + std::to_string(number), where);
+    fact("wrapper " + std::to_string(number), "module", nlohmann::json(module.type_name).dump());
+    LoggedCall call;
+    call.step = number_;
+    call.op = "ddp.construct";
+    call.target = "wrapper " + std::to_string(number);
+    made.construction = writer_.call_begins(call, false);
+  });
+  return number;
+}
+
+void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
+                           const DistributedDataParallelOptions& options,
+                           const ProcessGroupPtr& group) {
+  passive("wrapper_made", [&] {
+    Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
+    made.reducer = &reducer;
+    writer_.call_ends(made.construction);
+    // Its first broadcast reads all of them.
+    for (const auto& entry : tensors_.entries()) {
+      if (entry->info.wrapper == wrapper) entry->read = false;
+    }
+    made.read = false;
+    const std::string subject = "wrapper " + std::to_string(wrapper);
+    fact(subject, "type", "\"DistributedDataParallel\"");
+    fact(subject, "arguments",
+         nlohmann::json({{"find_unused_parameters", options.find_unused_parameters},
+                         {"static_graph", options.static_graph},
+                         {"broadcast_buffers", options.broadcast_buffers},
+                         {"gradient_as_bucket_view", options.gradient_as_bucket_view}})
+             .dump());
+    const std::vector<int> ranks = ranks_of_group(group, settings_.world_size);
+    made.group_known = !ranks.empty();
+    if (made.group_known) fact(subject, "ranks", nlohmann::json(ranks).dump());
+    made.group = ranks_text(ranks);
+    write_fields(wrapper, "construction");
+    enter(Phase::kBatch);
+  });
+}
+
+void Session::wrapper_failed(int wrapper, const std::string& reason) {
+  raising(reason);
+  passive("wrapper_failed", [&] {
+    writer_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].construction);
+    tensors_.unwrap(wrapper);
+    enter(Phase::kBatch);
+  });
+}
+
+void Session::wrapper_goes(int wrapper) {
+  passive("wrapper_goes", [&] {
+    write_fields(wrapper, "runtime");
+    Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
+    made.reducer = nullptr;
+    made.module.tensors = nullptr;  // they look into a module that may go with it
+    made.module.buffers = nullptr;
+  });
+}
+
+// PyTorch's logging data of the wrapper; the last one is kept.
+void Session::write_fields(int wrapper, const char* moment) {
+  const Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
+  if (made.reducer == nullptr) return;
+  std::vector<DdpField> fields;
+  const auto data = made.reducer->logging_data();
+  for (const auto& [key, value] : data.ints_map)
+    fields.push_back({moment, key, std::to_string(value), true, wrapper});
+  for (const auto& [key, value] : data.strs_map)
+    fields.push_back({moment, key, value, false, wrapper});
+  writer_.write_ddp_fields(fields);
+}
+
+std::string Session::ranks_text(const std::vector<int>& ranks) const {
+  std::string text;
+  if (static_cast<int>(ranks.size()) == settings_.world_size) return text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+void Session::forward_begins(int wrapper, bool paired) {
+  passive("forward_begins", [&] {
+    Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
+    const std::string name = std::to_string(wrapper);
+    enter(Phase::kForward);
+    in_backward_ = false;  // one that raised, and the program went on
+    made.inside = true;
+    const bool quiet = !at::GradMode::is_enabled();
+    LoggedCall call;
+    call.step = number_;
+    call.op = "ddp.forward";
+    call.reduce = quiet ? "no_grad" : "";
+    call.group = made.group;
+    call.target = "wrapper " + name;
+    made.forward = writer_.call_begins(call, paired && made.group_known);
+    if (quiet) {
+      history_.token("E" + name);
+      return;
+    }
+    made.seen = true;
+    made.through = true;
+    made.armed = made.reducer != nullptr && made.reducer->require_backward_grad_sync();
+    made.spent = false;
+    ++history_.counts.through;
+    history_.token("F" + name + (made.armed ? "+" : "-"));
+    if (recorded() && made.module.tensors) {
+      tensors_.follow(made.module, wrapper, history_.counts.backwards);
+      tensors_.describe();
+    }
+  });
+}
+
+void Session::forward_ends(int wrapper, const std::vector<at::Tensor>& outputs) {
+  passive("forward_ends", [&] {
+    Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
+    made.inside = false;
+    writer_.call_ends(made.forward);
+    if (at::GradMode::is_enabled() && graphs_to_look_at_ > 0) look_at_graph(outputs);
+    enter(Phase::kBatch);
+  });
+}
+
+// Which parameters the outputs depend on, read from autograd's graph.
+void Session::look_at_graph(const std::vector<at::Tensor>& outputs) {
+  if (!in_output_) in_output_.emplace();
+  std::vector<const torch::autograd::Node*> pending;
+  std::unordered_set<const torch::autograd::Node*> visited;
+  const auto visit = [&](const torch::autograd::Node* node) {
+    if (node != nullptr && visited.insert(node).second) pending.push_back(node);
+  };
+  for (const auto& output : outputs) visit(output.grad_fn().get());
+  while (!pending.empty()) {
+    const auto* node = pending.back();
+    pending.pop_back();
+    if (const Entry* entry = tensors_.of_node(node)) in_output_->insert(entry->id());
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+}
+
+void Session::watch_operations() {
+  watching = this;
+  operations_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& operation) -> std::unique_ptr<at::ObserverContext> {
+            if (watching != nullptr) watching->operation_reads(operation);
+            return nullptr;
+          })
+          .needsInputs(true)
+          .scopes({at::RecordScope::FUNCTION}));
+}
+
+void Session::unwatch_operations() {
+  if (operations_) at::removeCallback(*std::exchange(operations_, std::nullopt));
+  if (watching == this) watching = nullptr;
+}
+
+void Session::operation_reads(const at::RecordFunction& operation) noexcept {
+  // In a backward, and in an optimizer's step, gradients are disabled.
+  if (!at::GradMode::is_enabled()) return;
+  const std::lock_guard lock(mutex_);
+  if (closed_ || busy_ || in_backward_ || step_depth_ > 0) return;
+  try {
+    for (const auto& input : operation.inputs())
+      for_each_tensor_in(input, [this](const at::Tensor& tensor) { saw(tensor); });
+  } catch (...) {  // an input that is no value of ours
+  }
+}
+
+void Session::saw(const at::Tensor& tensor) {
+  Entry* entry = tensors_.find(tensor);
+  if (entry == nullptr || !entry->is_parameter()) return;
+  entry->read = true;
+  if (!entry->info.wrapper) return;
+  Wrapper& made = wrappers_[static_cast<std::size_t>(*entry->info.wrapper)];
+  if (!made.inside && entry->tensor.requires_grad()) made.read = true;
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One rank's examination of a C++ program: what happens in the current step, and what is recorded
+// of it. Records what the Python probe records (probes/python/ddp_doctor_probe/session.py and the
+// files beside it), from the reports of TrainingObserver and from autograd's own hooks.
+//
+// A step ends with an optimizer's step(). Tensors are examined in the first `warmup` steps, then in
+// every `every`-th step, and at the end; in between only counts are kept. Errors in here are
+// recorded, and the training continues.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_set>
+
+#include "lib/record/rank_writer.h"
+#include "probes/libtorch/ddp/distributed_data_parallel.h"
+#include "probes/libtorch/ddp/observer.h"
+#include "probes/libtorch/module/history.h"
+#include "probes/libtorch/module/tensor_table.h"
+
+namespace ddp_doctor {
+
+struct SessionSettings {
+  std::filesystem::path folder;
+  int rank = 0;
+  int world_size = 1;
+  std::string program;
+  std::int64_t every = 10;
+  std::int64_t warmup = 20;
+  std::int64_t values_budget = 96 << 20;  // bytes
+};
+
+class Session : public TrainingObserver, public std::enable_shared_from_this<Session> {
+ public:
+  static std::shared_ptr<Session> make(const SessionSettings& settings);
+  explicit Session(const SessionSettings& settings);
+
+  void attach(const ModuleState& module);
+  // The operations of this thread show which parameters a forward reads.
+  void watch_operations();
+  void unwatch_operations();
+  void note_loss(double loss);
+  // The program has finished, or raised an exception whose text is unknown.
+  void finish(bool raised);
+
+  int wrapper_begins(const ModuleState& module, const CodePlace& where) override;
+  void wrapper_made(int wrapper, DataParallelReducer& reducer,
+                    const DistributedDataParallelOptions& options,
+                    const ProcessGroupPtr& group) override;
+  void wrapper_failed(int wrapper, const std::string& reason) override;
+  void wrapper_goes(int wrapper) override;
+  void forward_begins(int wrapper, bool paired) override;
+  void forward_ends(int wrapper, const std::vector<at::Tensor>& outputs) override;
+  void optimizer_made(torch::optim::Optimizer& optimizer) override;
+  void optimizer_goes(torch::optim::Optimizer& optimizer) override;
+  void step_begins(torch::optim::Optimizer& optimizer) override;
+  void closure_begins() override;
+  void gradients_ready(torch::optim::Optimizer& optimizer) override;
+  void step_ends(torch::optim::Optimizer& optimizer) override;
+  std::int64_t collective_begins(const std::string& op, const std::string& reduce,
+                                 const std::vector<at::Tensor>& tensors,
+                                 const std::vector<int>& ranks) override;
+  void collective_resumes(std::int64_t number) override;
+  void collective_ends(std::int64_t number) override;
+  void raising(const std::string& text) override;
+  void raised(const std::string& text) override;
+
+ private:
+  struct Wrapper {
+    ModuleState module;
+    DataParallelReducer* reducer = nullptr;  // null after it is destroyed, or if it never existed
+    std::string group;                       // its ranks, as the call log has them
+    bool group_known = true;
+    bool armed = false;    // the next backward is reduced
+    bool spent = false;    // the last forward's backward was reduced
+    bool inside = false;   // its forward runs
+    bool seen = false;     // a forward of it
+    bool through = false;  // since the last backward
+    bool read = false;     // likewise: its parameters, outside its forward
+    int arrived = 0;       // gradients in the current backward
+    int reduced = 0;       // those of the reducer's parameters
+    int indexed = 0;       // parameters of the reducer
+    std::int64_t construction = 0, forward = 0, backward = 0;  // entries of the call log
+  };
+  struct OptimizerState {
+    const torch::optim::Optimizer* optimizer = nullptr;  // null after it is destroyed
+    int number = -1;                                     // by first step
+    Mark begin;                                          // when it last stepped
+    std::vector<Entry*> entries;
+    std::vector<const c10::TensorImpl*> held;
+    bool hooked_late = false;     // by the step under way: how its gradients came was not seen
+    std::string tensors;          // ids of its parameters, as JSON
+    std::vector<Entry*> covered;  // entries that its steps answer for
+    std::size_t covered_of = 0;   // of how many; 0: not looked
+  };
+
+  // Guards every call from the program: exceptions of the probe do not reach it, and the cost is
+  // measured.
+  template <class Work>
+  void passive(const char* where, const Work& work) noexcept;
+  void failed(const char* where, const char* what) noexcept;
+  void warn(const std::string& text);
+  void event(const std::string& kind, const std::string& text);
+  void fact(const std::string& subject, const std::string& key, const std::string& json);
+  void site(const std::string& what, const CodePlace& where);
+  void enter(Phase phase);
+  bool recorded() const;
+
+  // forwards.cpp
+  void operation_reads(const at::RecordFunction& operation) noexcept;
+  void saw(const at::Tensor& tensor);
+  void look_at_graph(const std::vector<at::Tensor>& outputs);
+  void write_fields(int wrapper, const char* moment);
+  std::string ranks_text(const std::vector<int>& ranks) const;
+
+  // backwards.cpp
+  void gradient_arrived(int id) noexcept;
+  void backward_begins(int first);
+  void backward_ends();
+  void call_at_the_end(int hops);
+  template <class Wanted>
+  void look_at_gradients(Stage stage, int what, const Wanted& wanted, bool keep);
+  std::string target_of(const std::vector<at::Tensor>& tensors);
+
+  // steps.cpp
+  OptimizerState& known(const torch::optim::Optimizer& optimizer);
+  // Whether it holds new parameters.
+  void follow_wrapped_modules(const std::vector<at::Tensor>& held);
+  bool follow_optimizer(OptimizerState& known, torch::optim::Optimizer& optimizer);
+  const std::vector<Entry*>& covered(OptimizerState& known);
+  void write_initial_state();
+  StepRecord row_of(const OptimizerState& known) const;
+  std::vector<Usage> usages(const OptimizerState& known, const std::vector<Entry*>& covered);
+  void look_after(OptimizerState& known, StepRecord& row);
+  void leave_values(const std::vector<Entry*>& covered);
+  void observe_buffers();
+  void last_look();
+
+  SessionSettings settings_;
+  std::recursive_mutex mutex_;
+  RankWriter writer_;
+  TensorTable tensors_;
+  History history_;
+  std::vector<Wrapper> wrappers_;
+  std::vector<std::unique_ptr<OptimizerState>> optimizers_;
+  int optimizers_stepped_ = 0;
+  bool closed_ = false, busy_ = false, raised_ = false;
+  std::string last_error_;  // thrown by c10d, and perhaps caught
+  std::set<std::string> warned_, sites_;
+  std::map<std::pair<std::string, std::string>, std::string> facts_;
+  std::int64_t number_ = 1;  // of the step under way
+  std::int64_t wanted_ = 0;
+  Phase phase_ = Phase::kBatch;
+  Phase phase_before_collective_ = Phase::kBatch;
+  std::optional<at::CallbackHandle> operations_;
+
+  bool in_backward_ = false;
+  bool fresh_ = false;  // gradients arrived that no optimizer has taken
+  bool unwrapped_arrived_ = false;
+  bool gradients_seen_ = false;  // those at the first collective before this step
+  bool keep_gradients_ = false;
+  std::vector<Entry*> accumulating_;  // whose gradients wait for another micro-batch
+  int graphs_to_look_at_ = 2;         // steps: the first two, and after each change of what is used
+  std::optional<std::unordered_set<int>> in_output_;
+
+  int step_depth_ = 0;
+  bool state_written_ = false;
+  std::optional<std::vector<int>> unused_before_;
+  std::optional<StepRecord> last_row_;
+  std::int64_t last_examined_ = 0;
+  std::int64_t probe_ns_ = 0, started_ns_ = 0, began_ns_ = 0;
+};
+
+inline constexpr int kSeen = take::kDigest | take::kSample;
+
+std::int64_t wall_clock_now();    // CLOCK_REALTIME, ns
+std::int64_t steady_clock_now();  // CLOCK_MONOTONIC, ns
+
+// Runs `work`; see Session.
+template <class Work>
+void Session::passive(const char* where, const Work& work) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || busy_ || !writer_.is_own()) return;
+  busy_ = true;
+  const auto begin = steady_clock_now();
+  try {
+    work();
+  } catch (const c10::Error& error) {
+    failed(where, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    failed(where, error.what());
+  } catch (...) {
+    failed(where, "unknown");
+  }
+  probe_ns_ += steady_clock_now() - begin;
+  busy_ = false;
+}
+
+template <class Wanted>
+void Session::look_at_gradients(Stage stage, int what, const Wanted& wanted, bool keep) {
+  TensorTable::Pairs pairs;
+  for (const auto& entry : tensors_.entries()) {
+    if (!entry->is_parameter() || !wanted(*entry)) continue;
+    if (const at::Tensor gradient = entry->tensor.grad(); gradient.defined())
+      pairs.emplace_back(entry.get(), gradient);
+  }
+  tensors_.observe(stage, what | (keep && keep_gradients_ ? take::kKeep : 0), pairs);
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tool/cli/command_line.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "lib/diagnose/rule.h"
+#include "lib/record/worker.h"
+#include "tool/cli/command.h"
+
+namespace ddp_doctor {
+namespace {
+
+std::vector<std::string> rule_codes() {
+  std::vector<std::string> codes;
+  for (const Rule& rule : all_rules()) codes.emplace_back(rule.code);
+  return codes;
+}
+
+std::vector<std::string> script_strategies() {
+  std::vector<std::string> names(std::begin(kScriptStrategies), std::end(kScriptStrategies));
+  names.emplace_back("all");
+  return names;
+}
+
+// The words of CLI::IsMember in a type "TEXT:{text,json}"; of several, those of the last check.
+std::vector<std::string> choices(const std::string& type) {
+  const auto begin = type.rfind('{'), end = type.rfind('}');
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return {};
+  std::istringstream list(type.substr(begin + 1, end - begin - 1));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(list, word, ',');) words.push_back(word);
+  return words;
+}
+
+// By the name that the commands give what they take.
+Values values_of(const std::string& type) {
+  if (type == "DIR") return {.folders = true};
+  for (const char* file :
+       {"FILE", "PATH", "PROGRAM", "PROGRAM[@STRATEGY]", "RUN-FOLDER|REPORT.json"}) {
+    if (type == file) return {.files = true};
+  }
+  if (type == "CODE" || type == "CODE|-") return {.words = rule_codes()};
+  if (type == "LIST") return {.words = script_strategies()};
+  if (type == "NAME") return {.words = demo_names()};
+  return {.words = choices(type)};
+}
+
+Flag described(const CLI::Option& option) {
+  Flag flag;
+  for (const auto& name : option.get_snames()) flag.names.push_back("-" + name);
+  for (const auto& name : option.get_lnames()) flag.names.push_back("--" + name);
+  if (option.get_items_expected_max() > 0) {
+    const std::string type = option.get_type_name();
+    const auto colon = type.find(':');
+    flag.takes = type.empty() ? "VALUE" : type.substr(0, colon);
+    if (colon != std::string::npos) flag.limits = type.substr(type.rfind(':') + 1);
+    flag.values = values_of(colon == std::string::npos ? flag.takes : type);
+  }
+  flag.help = option.get_description();
+  flag.fallback = option.get_default_str();
+  flag.variable = option.get_envname();
+  flag.group = option.get_group();
+  flag.repeatable = option.get_items_expected_max() > 1;
+  flag.required = option.get_required();
+  return flag;
+}
+
+}  // namespace
+
+CommandLine described(const CLI::App& app) {
+  CommandLine line{.name = app.get_name(),
+                   .summary = app.get_description(),
+                   .flags = {},
+                   .operands = {},
+                   .commands = {},
+                   .footer = app.get_footer()};
+  for (const auto* option : app.get_options())
+    (option->nonpositional() ? line.flags : line.operands).push_back(described(*option));
+  // Headings of their own come last, as in --help.
+  std::stable_sort(line.flags.begin(), line.flags.end(), [](const Flag& a, const Flag& b) {
+    return a.group == "Options" && b.group != "Options";
+  });
+  for (const auto* command :
+       app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); }))
+    line.commands.push_back(described(*command));
+  return line;
+}
+
+std::string in_brief(const std::string& help) {
+  std::size_t end = help.size();
+  for (const char* stop : {"\n", ". ", "; ", " ["}) end = std::min(end, help.find(stop));
+  if (end > 0 && help[end - 1] == '.') --end;
+  return help.substr(0, end);
+}
+
+}  // namespace ddp_doctor

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tool/cli/doctor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "lib/error.h"
+#include "lib/log.h"
+#include "lib/version.h"
+#include "tool/cli/command.h"
+#include "tool/cli/config_file.h"
+#include "tool/cli/log_output.h"
+#include "tool/cli/misspelling.h"
+#include "tool/system/shell_words.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"run", "Examine a program: do its replicas stay in sync, and if not, why", setup_run},
+    {"check", "Examine a program in CI: like run, but strict and brief", setup_check},
+    {"bisect", "Find the commit, or the module, that introduced a finding", setup_bisect},
+    {"compare", "Run programs, or one program under several strategies, and compare them",
+     setup_compare},
+    {"report", "Show the report of recorded runs again, or merge reports", setup_report},
+    {"explain", "Explain a rule, or an error message from standard input", setup_explain},
+    {"rules", "List the rules", setup_rules},
+    {"env", "Show what is installed, and what ddp-doctor can examine here", setup_env},
+    {"demo", "Run a built-in example of a bug", setup_demo},
+    {"generate", "Print the manual page, or the completions for a shell", setup_generate, true},
+};
+
+constexpr char kFooter[] =
+    "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
+    "Every flag can be set in ddp-doctor.toml, in a section for each command ([check]), or in the\n"
+    "environment: --nproc-per-node is DDP_DOCTOR_NPROC_PER_NODE.";
+
+constexpr char kConfig[] = "ddp-doctor.toml";
+
+bool takes_words(const std::string& command) {
+  for (const char* taker : {"run", "check", "bisect", "compare", "explain"}) {
+    if (command == taker) return true;
+  }
+  return false;
+}
+
+// The program's own arguments are never parsed as flags of ddp-doctor.
+std::optional<std::vector<std::string>> split_words(std::vector<std::string>& args) {
+  const auto command = std::find_if(args.begin(), args.end(), takes_words);
+  const auto dashes = std::find(command, args.end(), "--");
+  if (dashes == args.end()) return {};
+  std::vector<std::string> words(dashes + 1, args.end());
+  args.erase(dashes, args.end());
+  return words;
+}
+
+// `check --config FILE` is `--config FILE check` to CLI11, which reads one file for all commands.
+void hoist_config(std::vector<std::string>& args) {
+  const auto given = std::find_if(args.begin(), args.end(), [](const std::string& word) {
+    return word == "--config" || word.starts_with("--config=");
+  });
+  if (given == args.end()) return;
+  const auto words = *given == "--config" && given + 1 != args.end() ? 2 : 1;
+  std::rotate(args.begin(), given, given + words);
+}
+
+// CLI11 says "A subcommand is required" of a misspelt one.
+std::string unknown_command(const std::vector<std::string>& args) {
+  if (args.empty() || args.front().starts_with('-')) return {};
+  std::vector<std::string> known;
+  for (const auto& command : kCommands) {
+    if (args.front() == command.name) return {};
+    if (!command.hidden) known.emplace_back(command.name);
+  }
+  if (const auto meant = did_you_mean(args.front(), known); !meant.empty())
+    return fmt::format("{} is not a command{}", args.front(), meant);
+  const auto extension = std::filesystem::path(args.front()).extension();
+  if (extension == ".py" || extension == ".pt")
+    return fmt::format("{} is not a command; to examine it: ddp-doctor run {}", args.front(),
+                       shell_line({args.front()}));
+  return fmt::format("{} is not a command; there are {}", args.front(), fmt::join(known, ", "));
+}
+
+int verbosity_of(const CLI::App& app) {
+  int verbose = 0;
+  for (const auto* chosen : app.get_subcommands()) {
+    if (const auto* option = chosen->get_option_no_throw("--verbose"))
+      verbose = static_cast<int>(option->count());
+  }
+  return verbose;
+}
+
+// CLI11 names the flag whose value is wrong, but not that the value came from the environment.
+std::string named_by_environment(const CLI::App& command, const std::string& problem) {
+  for (const auto* option : command.get_options()) {
+    const char* value = std::getenv(option->get_envname().c_str());
+    if (value != nullptr && problem.starts_with(option->get_name() + ":") &&
+        option->results() == std::vector<std::string>{value})
+      return fmt::format(" (from the environment variable {})", option->get_envname());
+  }
+  return {};
+}
+
+int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams streams) {
+  if (error.get_exit_code() == 0) {  // --help, --version
+    app.exit(error, streams.out, streams.err);
+    return exit_code::kHealthy;
+  }
+  std::string command = "ddp-doctor";
+  std::string problem = error.what();
+  const auto is = [&](CLI::ExitCodes code) {
+    return error.get_exit_code() == static_cast<int>(code);
+  };
+  constexpr std::string_view kUnknownSetting = "INI was not able to parse ";
+  if (is(CLI::ExitCodes::ConfigError) && problem.starts_with(kUnknownSetting)) {
+    problem = fmt::format("{}: there is no flag {}; fix the file, or name another with --config",
+                          app.get_config_ptr()->as<std::string>(),
+                          problem.substr(kUnknownSetting.size()));
+  }
+  const bool of_words = is(CLI::ExitCodes::ExtrasError) || is(CLI::ExitCodes::RequiredError);
+  for (const auto* chosen : app.get_subcommands()) {
+    command += " " + chosen->get_name();
+    problem += named_by_environment(*chosen, problem);
+    if (chosen->get_allow_extras() || !of_words) continue;  // or usage_advice has answered it
+    if (const auto misspelt = misspelt_flag(*chosen)) problem = *misspelt;
+  }
+  streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for its arguments.\n", problem,
+                             command);
+  return exit_code::kCouldNotRun;
+}
+
+}  // namespace
+
+int run_doctor(std::vector<std::string> args, Streams streams) {
+  if (const auto problem = unknown_command(args); !problem.empty()) {
+    streams.err << fmt::format("ddp-doctor: error: {}\nRun `ddp-doctor --help` for its commands.\n",
+                               problem);
+    return exit_code::kCouldNotRun;
+  }
+  auto words = split_words(args);
+  const Call call{streams,
+                  args.empty() ? args : std::vector<std::string>(args.begin() + 1, args.end()),
+                  std::move(words)};
+  const bool bisecting = args.size() > 1 && args.front() == "check" &&
+                         std::find(args.begin(), args.end(), "--bisect") != args.end();
+  hoist_config(args);
+  CLI::App app(
+      "Tells whether distributed data-parallel training really synchronizes, and if not, why.",
+      "ddp-doctor");
+  app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.set_config("--config", kConfig, "Defaults for flags")
+      ->envname("DDP_DOCTOR_CONFIG")
+      ->type_name("FILE");
+  app.config_formatter(toml_reader());
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  Action action;
+  for (const auto& command : kCommands) {
+    auto* sub = app.add_subcommand(command.name, command.summary);
+    if (command.hidden) sub->group("");
+    sub->callback([&action, chosen = command.setup(*sub)] { action = chosen; });
+  }
+  try {
+    std::reverse(args.begin(), args.end());  // CLI11 takes a vector from its end
+    app.parse(args);
+    const LogOutput log_output(streams.err, verbosity_of(app));
+    if (const auto* file = app.get_config_ptr(); file->count() > 0)
+      log::info("defaults of the flags: {}", file->as<std::string>());
+    return action(call);
+  } catch (const CLI::ParseError& error) {
+    const int code = parse_failure(app, error, streams);
+    return bisecting ? exit_code::for_bisect(code) : code;
+  } catch (const Interrupted& error) {
+    streams.err << "ddp-doctor: " << error.what() << '\n';
+    return exit_code::kInterrupted;
+  } catch (const std::exception& error) {
+    streams.err << "ddp-doctor: error: " << error.what() << '\n';
+    return bisecting ? exit_code::kCannotTell : exit_code::kCouldNotRun;
+  }
+}
+
+}  // namespace ddp_doctor

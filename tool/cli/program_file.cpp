@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tool/cli/program_file.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "lib/error.h"
+
+namespace ddp_doctor {
+namespace {
+
+constexpr char kHowToSave[] = "save the program with torch.jit.script(model).save(\"program.pt\")";
+
+}  // namespace
+
+ProgramKind kind_of_program(const std::filesystem::path& file) {
+  namespace fs = std::filesystem;
+  const std::string name = file.string();
+  std::error_code failure;
+  const auto status = fs::status(file, failure);
+  if (!fs::exists(status)) throw Error(fmt::format("{}: no such file; check the path", name));
+  if (fs::is_directory(status))
+    throw Error(fmt::format("{}: is a directory; name the program (train.py or script.pt)", name));
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw Error(fmt::format("{}: cannot be read; check its permissions", name));
+  std::string head(512, '\0');
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+
+  if (file.extension() == ".py") return ProgramKind::kPython;
+  if (head.empty()) throw Error(fmt::format("{}: the file is empty; {}", name, kHowToSave));
+  if (head.starts_with("PK\x03\x04")) return ProgramKind::kTorchScript;
+  if (head.starts_with("#!") || head.starts_with("\x7f"
+                                                 "ELF")) {
+    throw Error(
+        fmt::format("{0}: is an executable; put it after --: "
+                    "ddp-doctor run -- {1}{0}",
+                    name, name.find('/') == std::string::npos ? "./" : ""));
+  }
+  if (head[0] == '\x80')
+    throw Error(
+        fmt::format("{}: a Python pickle, not a TorchScript program; {}", name, kHowToSave));
+  throw Error(fmt::format(
+      "{}: neither a Python program (*.py) nor a TorchScript program (it does not begin like a "
+      "zip archive); {}",
+      name, kHowToSave));
+}
+
+}  // namespace ddp_doctor
