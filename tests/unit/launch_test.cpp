@@ -17,8 +17,8 @@
 #include "lib/error.h"
 #include "tests/temporary_folder.h"
 #include "tool/launch/free_port.h"
-#include "tool/system/process_table.h"
 #include "tool/launch/relay.h"
+#include "tool/system/process_table.h"
 
 namespace ddp_doctor {
 namespace {

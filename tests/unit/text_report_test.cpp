@@ -9,10 +9,10 @@
 #include <sstream>
 
 #include "lib/report/compare/make_report.h"
-#include "lib/report/value/cells.h"
-#include "lib/report/value/fold.h"
 #include "lib/report/render/render.h"
 #include "lib/report/render/wrap.h"
+#include "lib/report/value/cells.h"
+#include "lib/report/value/fold.h"
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {

@@ -11,12 +11,12 @@
 
 #include "lib/error.h"
 #include "lib/record/worker.h"
-#include "tool/examine/examination.h"
-#include "tool/launch/job_rank.h"
 #include "tool/cli/misspelling.h"
 #include "tool/cli/program_file.h"
-#include "tool/system/shell_words.h"
 #include "tool/cli/usage_advice.h"
+#include "tool/examine/examination.h"
+#include "tool/launch/job_rank.h"
+#include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
 namespace {

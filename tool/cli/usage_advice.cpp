@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "tool/system/interpreter.h"
 #include "tool/cli/misspelling.h"
 #include "tool/cli/program_flags.h"
+#include "tool/system/interpreter.h"
 #include "tool/system/shell_words.h"
 
 namespace ddp_doctor {

@@ -10,15 +10,15 @@
 #include "lib/error.h"
 #include "lib/report/render/bisected.h"
 #include "tool/bisect/bisection.h"
+#include "tool/bisect/git.h"
+#include "tool/bisect/model_bisection.h"
 #include "tool/cli/command.h"
 #include "tool/cli/gate.h"
-#include "tool/bisect/git.h"
-#include "tool/system/interrupt.h"
-#include "tool/launch/isolation.h"
-#include "tool/bisect/model_bisection.h"
 #include "tool/cli/output.h"
 #include "tool/cli/program_arguments.h"
+#include "tool/launch/isolation.h"
 #include "tool/launch/run_folder.h"
+#include "tool/system/interrupt.h"
 
 namespace ddp_doctor {
 namespace {

@@ -8,11 +8,11 @@
 #include "lib/error.h"
 #include "lib/record/worker.h"
 #include "tool/cli/command.h"
-#include "tool/examine/examination.h"
 #include "tool/cli/misspelling.h"
 #include "tool/cli/output.h"
 #include "tool/cli/program_file.h"
 #include "tool/cli/program_flags.h"
+#include "tool/examine/examination.h"
 
 namespace ddp_doctor {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "lib/error.h"
 #include "tool/cli/command.h"
-#include "tool/examine/examination.h"
 #include "tool/cli/misspelling.h"
 #include "tool/cli/output.h"
+#include "tool/examine/examination.h"
 #include "tool/system/paths.h"
 
 namespace ddp_doctor {

@@ -9,10 +9,10 @@
 #include "lib/report/merge/merge.h"
 #include "lib/report/merge/read_json.h"
 #include "tool/cli/command.h"
-#include "tool/examine/examination.h"
 #include "tool/cli/gate.h"
-#include "tool/examine/merged_runs.h"
 #include "tool/cli/output.h"
+#include "tool/examine/examination.h"
+#include "tool/examine/merged_runs.h"
 
 namespace ddp_doctor {
 namespace {

@@ -12,8 +12,8 @@
 #include "lib/record/worker.h"
 #include "lib/report/compare/make_report.h"
 #include "lib/report/compare/proof.h"
-#include "tool/launch/program_launch.h"
 #include "tool/examine/runs.h"
+#include "tool/launch/program_launch.h"
 #include "tool/launch/script_run.h"
 
 namespace ddp_doctor {

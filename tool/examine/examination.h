@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "lib/report/value/report.h"
+#include "tool/launch/script_options.h"
 #include "tool/system/streams.h"
 #include "tool/watch/program_options.h"
-#include "tool/launch/script_options.h"
 
 namespace ddp_doctor {
 

@@ -9,10 +9,10 @@
 
 #include "lib/error.h"
 #include "lib/report/compare/change.h"
-#include "tool/system/streams.h"
 #include "tool/launch/program_launch.h"
 #include "tool/launch/program_run.h"
 #include "tool/launch/script_run.h"
+#include "tool/system/streams.h"
 
 namespace ddp_doctor {
 namespace {

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "tool/examine/examination.h"
-#include "tool/system/interrupt.h"
 #include "tool/launch/isolation.h"
 #include "tool/launch/prepared_ranks.h"
 #include "tool/launch/run_folder.h"
+#include "tool/system/interrupt.h"
 
 namespace ddp_doctor {
 

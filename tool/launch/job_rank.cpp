@@ -19,12 +19,12 @@
 #include "lib/error.h"
 #include "lib/log.h"
 #include "lib/report/compare/make_report.h"
-#include "tool/system/streams.h"
-#include "tool/system/interrupt.h"
 #include "tool/launch/launch.h"
-#include "tool/watch/movement.h"
 #include "tool/launch/program_launch.h"
 #include "tool/launch/run_folder.h"
+#include "tool/system/interrupt.h"
+#include "tool/system/streams.h"
+#include "tool/watch/movement.h"
 #include "tool/watch/run_watch.h"
 
 namespace ddp_doctor {

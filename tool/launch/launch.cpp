@@ -15,18 +15,18 @@
 
 #include "lib/log.h"
 #include "lib/record/writer.h"
-#include "tool/system/streams.h"
 #include "tool/launch/guard.h"
-#include "tool/system/interrupt.h"
-#include "tool/watch/movement.h"
 #include "tool/launch/native_stacks.h"
 #include "tool/launch/prepared_ranks.h"
 #include "tool/launch/process_notes.h"
-#include "tool/system/process_table.h"
 #include "tool/launch/rank_exit.h"
 #include "tool/launch/relay.h"
-#include "tool/watch/stall.h"
 #include "tool/launch/start_process.h"
+#include "tool/system/interrupt.h"
+#include "tool/system/process_table.h"
+#include "tool/system/streams.h"
+#include "tool/watch/movement.h"
+#include "tool/watch/stall.h"
 
 namespace ddp_doctor {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "lib/error.h"
 #include "lib/log.h"
-#include "tool/system/interpreter.h"
 #include "tool/launch/start_process.h"
+#include "tool/system/interpreter.h"
 
 namespace ddp_doctor {
 namespace {
@@ -66,7 +66,8 @@ void write_native_stacks(const std::map<fs::path, pid_t>& processes) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   for (const pid_t pid : running) {
-    log::info("a native stack is incomplete: the debugger took more than {} s", kStackDeadline.count());
+    log::info("a native stack is incomplete: the debugger took more than {} s",
+              kStackDeadline.count());
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }

@@ -18,10 +18,10 @@
 #include "lib/log.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
-#include "tool/system/interpreter.h"
-#include "tool/system/paths.h"
 #include "tool/launch/process_notes.h"
 #include "tool/launch/rank_exit.h"
+#include "tool/system/interpreter.h"
+#include "tool/system/paths.h"
 #include "tool/system/shell_words.h"
 
 namespace ddp_doctor {

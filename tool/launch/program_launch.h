@@ -10,8 +10,8 @@
 #include "lib/record/run_info.h"
 #include "lib/report/value/report.h"
 #include "tool/launch/launch.h"
-#include "tool/watch/program_options.h"
 #include "tool/launch/unprobed.h"
+#include "tool/watch/program_options.h"
 
 namespace ddp_doctor {
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "tool/system/paths.h"
 #include "tool/launch/process_notes.h"
+#include "tool/system/paths.h"
 #include "tool/system/process_table.h"
 #include "tool/system/shell_words.h"
 

@@ -8,8 +8,8 @@
 
 #include "lib/record/call_log.h"
 #include "lib/record/writer.h"
-#include "tool/watch/connections.h"
 #include "tool/system/process_table.h"
+#include "tool/watch/connections.h"
 
 namespace ddp_doctor {
 namespace {

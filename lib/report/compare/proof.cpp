@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "lib/diagnose/facts.h"
-#include "lib/report/value/cells.h"
 #include "lib/report/compare/change.h"
 #include "lib/report/compare/comparison.h"
+#include "lib/report/value/cells.h"
 
 namespace ddp_doctor {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "lib/report/value/cells.h"
 #include "lib/report/merge/merge.h"
+#include "lib/report/value/cells.h"
 
 namespace ddp_doctor {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/report/value/figures.h"
 #include "lib/report/plot/plot.h"
+#include "lib/report/value/figures.h"
 #include "lib/report/value/report.h"
 
 namespace ddp_doctor {

@@ -7,12 +7,12 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/report/compare/change.h"
-#include "lib/report/render/evidence.h"
-#include "lib/report/value/figures.h"
-#include "lib/report/render/html_style.h"
 #include "lib/report/plot/markup.h"
 #include "lib/report/plot/plots.h"
+#include "lib/report/render/evidence.h"
+#include "lib/report/render/html_style.h"
 #include "lib/report/render/render.h"
+#include "lib/report/value/figures.h"
 #include "lib/report/value/verdict.h"
 
 namespace ddp_doctor {

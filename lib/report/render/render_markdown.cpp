@@ -5,8 +5,8 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/report/compare/change.h"
-#include "lib/report/value/figures.h"
 #include "lib/report/render/render.h"
+#include "lib/report/value/figures.h"
 #include "lib/report/value/verdict.h"
 
 namespace ddp_doctor {

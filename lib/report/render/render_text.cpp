@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "lib/diagnose/facts.h"
-#include "lib/report/value/cells.h"
 #include "lib/report/render/render.h"
 #include "lib/report/render/text.h"
-#include "lib/report/value/verdict.h"
 #include "lib/report/render/wrap.h"
+#include "lib/report/value/cells.h"
+#include "lib/report/value/verdict.h"
 
 namespace ddp_doctor {
 namespace {

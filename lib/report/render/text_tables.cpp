@@ -5,12 +5,12 @@
 #include <map>
 
 #include "lib/diagnose/facts.h"
-#include "lib/report/value/cells.h"
 #include "lib/report/compare/comparison.h"
-#include "lib/report/value/fold.h"
 #include "lib/report/render/table.h"
 #include "lib/report/render/text.h"
 #include "lib/report/render/wrap.h"
+#include "lib/report/value/cells.h"
+#include "lib/report/value/fold.h"
 
 namespace ddp_doctor::text {
 namespace {

@@ -79,7 +79,8 @@ void for_each_tensor(T& value, const TensorVisitor& visit) {
   } else if constexpr (detail::Optional<T>) {
     if (value.has_value()) for_each_tensor(*value, visit);
   } else {
-    static_assert(detail::kFalse<T>, "give this type a visit_tensors(): see probes/libtorch/ddp/tensors.h");
+    static_assert(detail::kFalse<T>,
+                  "give this type a visit_tensors(): see probes/libtorch/ddp/tensors.h");
   }
 }
 
