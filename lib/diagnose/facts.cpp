@@ -168,6 +168,17 @@ std::vector<const Collective*> calls_before_step(const TimelineStep& step, int r
   return calls;
 }
 
+bool synchronizes_by_hand(const StepRecord& step) {
+  std::int64_t listed = 0;
+  for (const auto& call : step.calls) listed += call.count;
+  if (listed < step.collectives) return true;  // of too many only some are listed
+  return std::any_of(step.calls.begin(), step.calls.end(), [](const Collective& call) {
+    const bool then =
+        call.moment == "backward" || call.moment == "before-step" || call.moment == "optimizer";
+    return then && (call.numel * call.count > 1 || call.target.starts_with("gradient"));
+  });
+}
+
 std::vector<const Collective*> synchronizing_calls(const Timeline& timeline,
                                                    const TimelineStep& step) {
   auto calls = calls_before_step(step, step.first_rank());

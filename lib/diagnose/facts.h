@@ -11,7 +11,6 @@
 
 namespace ddp_doctor {
 
-
 // The gradients of the step were examined, not only its weights: the weights of the last step are
 // examined again when the program ends, and ranks may end in different steps.
 bool gradients_examined(const Timeline& timeline, const TimelineStep& step, int rank);
@@ -42,6 +41,9 @@ bool local_gradients_differ(const Timeline& timeline, const TimelineStep& step, 
 
 // Collectives of `rank` between the last backward and optimizer.step.
 std::vector<const Collective*> calls_before_step(const TimelineStep& step, int rank);
+// Some collective of the program, larger than a metric, came between the backward passes and the
+// end of optimizer.step(): it may have synchronized gradients.
+bool synchronizes_by_hand(const StepRecord& step);
 // The collectives by which a program may synchronize its gradients: those, and without a wrapper
 // also those that its hooks issue while gradients arrive. As the lowest rank has them.
 std::vector<const Collective*> synchronizing_calls(const Timeline& timeline,

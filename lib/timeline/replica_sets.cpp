@@ -287,6 +287,7 @@ std::vector<Timeline> Timeline::replica_sets() const {
     set.replicas = {ranks};
     set.rank_local = rank_local;
     set.updated_by_some = updated_by_some;
+    set.unpaired = unpaired;
     set.layout = layout;  // of all of it
     set.tensors = tensors;
     set.own_ids_.clear();

@@ -74,6 +74,8 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records,
   } else if (timeline.run.ending != Ending::kOwn) {
     keep_common_steps(records, std::numeric_limits<std::int64_t>::max(), timeline.run.ended_ns);
   }
+  timeline.unpaired = keep_paired_steps(records);
+  if (timeline.unpaired) timeline.notes.push_back(timeline.unpaired->in_words());
   for (auto& record : records) {
     const int rank = record.header.rank;
     if (record.header.world_size != timeline.run.world_size) {

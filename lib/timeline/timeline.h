@@ -16,6 +16,7 @@
 #include "lib/timeline/placements.h"
 #include "lib/timeline/stack.h"
 #include "lib/timeline/step_details.h"
+#include "lib/timeline/step_pairing.h"
 
 namespace ddp_doctor {
 
@@ -125,6 +126,8 @@ class Timeline {
   // Parameters that only some ranks' optimizers hold, and that are equal again before every next
   // step: the others get them by a broadcast (a sharded optimizer).
   std::set<int> updated_by_some;
+  // From which step on steps are not compared: the ranks did not make them together.
+  std::optional<Unpaired> unpaired;
   Layout layout;
 
   // The one wrapper that this is about: of a run that has only one, or of a part.

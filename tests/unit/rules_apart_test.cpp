@@ -227,5 +227,66 @@ TEST(RankDependentManualSync, SeesGradientsThatWentToAnotherParameter) {
   EXPECT_FALSE(found("DDP111", run)) << "they only differ";
 }
 
+TEST(RankDependentManualSync, ComparesTheCallsOfOneProcessGroup) {
+  const auto run_of = [](int calls_of_the_second_group) {
+    RunBuilder run(4, {"body.weight", "head.weight"}, 3);
+    run.each_step([&](int rank, StepRecord& step) {
+      const int calls = rank < 2 ? 2 : calls_of_the_second_group;
+      for (int i = 0; i < calls; ++i)
+        step.calls.push_back(
+            {"all_reduce", "sum", "float32", 1, rank < 2 ? "0,1" : "2,3", "before-step",
+             i == 0 ? "gradient of body.weight" : "gradient of head.weight", "train.py", 31, 1});
+    });
+    return run;
+  };
+  EXPECT_FALSE(found("DDP111", run_of(2)));
+  EXPECT_FALSE(found("DDP111", run_of(1))) << "another group, other calls";
+  auto run = run_of(2);
+  for (int step = 1; step <= 3; ++step) run.step(3, step).calls.pop_back();
+  ASSERT_TRUE(found("DDP111", run));
+}
+
+// ---- ranks that do not make their steps together
+
+// Two ranks with a reduction for each micro-batch; rank 1 makes step 2 after one fewer.
+RunBuilder accumulates(int of_rank_1) {
+  RunBuilder run(2, {"body.weight", "head.weight"}, 4);
+  run.wrapper({{"find_unused_parameters", "0"}});
+  run.trace("F0+ B0+ F0+ B0+", 2);
+  run.step(1, 2).trace = of_rank_1 == 1 ? "F0+ B0+" : "F0+ B0+ F0+ B0+";
+  return run;
+}
+
+TEST(StepPairing, AStepAfterOtherReductionsIsNotTheSameStep) {
+  const Timeline timeline = accumulates(1).build();
+  ASSERT_TRUE(timeline.unpaired);
+  EXPECT_EQ(timeline.unpaired->step, 2);
+  EXPECT_EQ(timeline.steps.back().number, 1);
+  const auto finding = found("DDP301", accumulates(1));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->first_step, 2);
+  EXPECT_THAT(finding->message, HasSubstr("rank 0 made step 2 after 4 reductions, rank 1 after 3"));
+  EXPECT_FALSE(accumulates(2).build().unpaired);
+}
+
+TEST(StepPairing, IsLeftAloneWhereWrappersReduceWithinGroups) {
+  auto run = accumulates(1);
+  for (int rank : {0, 1}) run.fact(rank, 0, "wrapper 0", "ranks", fmt::format("[{}]", rank));
+  EXPECT_FALSE(run.build().unpaired);
+}
+
+TEST(StepPairing, EndsWithAJoinThatRanksLeaveInDifferentSteps) {
+  const auto run_of = [](int step_of_rank_1) {
+    RunBuilder run(2, {"body.weight", "head.weight"}, 4);
+    run.wrapper({{"find_unused_parameters", "0"}});
+    run.fact(0, 3, "join", "ended", "1").fact(1, step_of_rank_1, "join", "ended", "1");
+    run.differ(1, 0, Stage::kGradient, 3).differ(1, 0, Stage::kWeight, 3);
+    return run;
+  };
+  EXPECT_THAT(diagnosed(run_of(3)), Not(IsEmpty())) << "they ended together";
+  EXPECT_THAT(diagnosed(run_of(4)), IsEmpty());
+  EXPECT_THAT(run_of(4).build().notes, Contains(HasSubstr("inside Join")));
+}
+
 }  // namespace
 }  // namespace ddp_doctor

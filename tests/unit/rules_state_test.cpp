@@ -289,6 +289,17 @@ TEST(OptimizerStale, StaysQuietForAPartThatIsNotTrained) {
   EXPECT_FALSE(found("DDP307", run)) << "the head alone is trained";
 }
 
+TEST(OptimizerStale, StaysQuietForCopiesOfTheWeightsThatGetTheirGradientsByHand) {
+  const auto run_of = [](int gradient) {
+    auto run = RunBuilder(2, {"body.weight", "parameter1"}, 3);
+    run.usage(0, [](int, Usage& usage) { usage.in_optimizer = false; });
+    for (int rank : {0, 1}) run.unused(rank, 1).observe(rank, 1, Stage::kGradient, gradient);
+    return run;
+  };
+  EXPECT_FALSE(found("DDP307", run_of(20)));
+  EXPECT_TRUE(found("DDP307", run_of(0))) << "zeros";
+}
+
 TEST(OptimizerStale, StaysQuietForStepsInWhichAnOptimizerHasNothingToDo) {
   auto run = healthy();
   for (int rank : {0, 1}) run.unused(rank, 1, 1, 2);

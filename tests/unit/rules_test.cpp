@@ -101,6 +101,16 @@ TEST(WrapperBypassed, StaysQuietWhereGradientsAreAveragedByHand) {
   EXPECT_THAT(diagnose(run.build()).findings, IsEmpty());
 }
 
+TEST(WrapperBypassed, IsFoundWhereOnlyAMetricIsReduced) {
+  auto run = healthy();
+  run.each_step([](int, StepRecord& step) {
+    step.forwards_through_wrapper = 0;
+    step.forwards_around_wrapper = 1;
+  });
+  run.call({"all_reduce", "sum", "float32", 1, "", "before-step", "", "train.py", 31, 1});
+  EXPECT_THAT(codes(diagnose(run.build()).findings), ElementsAre("DDP101"));
+}
+
 TEST(WrapperBypassed, StaysQuietForAForwardBesideTheOneThroughTheWrapper) {
   auto run = healthy();
   run.each_step([](int, StepRecord& step) { step.forwards_around_wrapper = 1; });

@@ -50,7 +50,7 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
     bool by_hand = false;
     for (int rank : timeline.ranks()) {
       const auto& record = *step->at(rank);
-      by_hand = by_hand || record.collectives > 0;
+      by_hand = by_hand || synchronizes_by_hand(record);
       if (!bypassed_wrapper(record)) continue;
       here.push_back(rank);
       around += record.forwards_around_wrapper;

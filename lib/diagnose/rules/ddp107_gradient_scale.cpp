@@ -31,7 +31,7 @@ std::optional<Sample> local(const TimelineStep& step, int rank, int id, bool by_
 }
 
 // The collectives are large enough to have synchronized all gradients, not only a metric.
-bool synchronizes_by_hand(const Timeline& timeline, const TimelineStep& step) {
+bool all_gradients_by_hand(const Timeline& timeline, const TimelineStep& step) {
   std::int64_t needed = 0;
   for (int id : timeline.trainable())
     needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
@@ -145,7 +145,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   std::vector<double> factors;
   Finding finding = finding_of(kGradientScale);
   for (const auto* step : steps) {
-    if (by_hand && !synchronizes_by_hand(timeline, *step)) continue;
+    if (by_hand && !all_gradients_by_hand(timeline, *step)) continue;
     const auto k = factor_of(timeline, *step, by_hand);
     if (!k) continue;
     if (by_hand && !is_rank_count_factor(timeline, *k, *step)) return std::vector<Finding>{};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <sstream>
 
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/facts.h"
@@ -82,16 +83,37 @@ std::set<std::string> not_everywhere(const std::map<int, Calls>& by_rank) {
   return targets;
 }
 
+// How many of `ranks` are in a process group ("0,2"; empty: all).
+std::size_t members_of(const std::string& group, const std::map<int, Calls>& ranks) {
+  if (group.empty()) return ranks.size();
+  std::istringstream list(group);
+  std::size_t count = 0;
+  for (std::string rank; std::getline(list, rank, ',');) count += ranks.count(std::stoi(rank));
+  return count;
+}
+
+// The ranks of each process group issued the same calls in it; the others take no part.
+bool pair_up_by_group(const std::map<int, Calls>& by_rank) {
+  std::map<std::string, std::map<int, Calls>> by_group;
+  for (const auto& [rank, calls] : by_rank) {
+    for (const auto* call : calls) by_group[call->group][rank].push_back(call);
+  }
+  return std::all_of(by_group.begin(), by_group.end(), [&](const auto& entry) {
+    const auto& calls = entry.second;
+    return calls.size() == members_of(entry.first, by_rank) &&
+           std::all_of(calls.begin(), calls.end(), [&](const auto& member) {
+             return pair_up(member.second, calls.begin()->second);
+           });
+  });
+}
+
 // In a step that every rank completed.
 std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
   for (const auto* step : complete_steps(timeline)) {
     std::map<int, Calls> by_rank;
     for (int rank : timeline.ranks())
       by_rank[rank] = gradient_calls(*step, rank, timeline.has_wrapper());
-    const Calls& first = by_rank.begin()->second;
-    if (std::all_of(by_rank.begin(), by_rank.end(),
-                    [&](const auto& entry) { return pair_up(entry.second, first); }))
-      continue;
+    if (pair_up_by_group(by_rank)) continue;
     Finding finding = finding_of(kRankDependentManualSync);
     finding.first_step = step->number;
     std::size_t max_calls = 0;

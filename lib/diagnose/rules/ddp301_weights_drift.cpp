@@ -10,7 +10,34 @@
 namespace ddp_doctor {
 namespace {
 
+// Some ranks made an optimizer step where others made none: from there on, steps of the same number
+// belong to different batches.
+Finding steps_apart(const Timeline& timeline) {
+  const Unpaired& unpaired = *timeline.unpaired;
+  Finding finding = finding_of(kWeightsDrift);
+  finding.where = where(timeline, "step");
+  finding.first_step = unpaired.step;
+  std::map<std::int64_t, std::vector<int>> by_count;
+  for (const auto& [rank, count] : unpaired.reductions) by_count[count].push_back(rank);
+  const auto& early = by_count.begin()->second;  // the reductions of a step that others made later
+  const bool fewer = early.size() < timeline.ranks().size() - early.size();
+  finding.ranks = fewer ? early : timeline.ranks();
+  finding.evidence["kind"] = "steps-apart";
+  for (const auto& [rank, count] : unpaired.reductions)
+    finding.evidence["reductions_before"][std::to_string(rank)] = count;
+  finding.message = fmt::format(
+      "The ranks do not make the same optimizer steps: {}. From there on they update their weights "
+      "after different batches; later steps were not compared.",
+      unpaired.in_words());
+  finding.prescription = {
+      "Call optimizer.step() on every rank after the same backward passes: its condition, such as "
+      "the last step of an accumulation, must not depend on the rank.",
+      ""};
+  return finding;
+}
+
 Verdict check_weights_drift(const Timeline& timeline) {
+  if (timeline.unpaired && !timeline.unpaired->join) return std::vector{steps_apart(timeline)};
   const auto steps = complete_steps(timeline);
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
 

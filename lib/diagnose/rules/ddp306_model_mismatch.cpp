@@ -126,6 +126,7 @@ Verdict check_model_mismatch(const Timeline& timeline) {
   const ByName reference = parameters_by_name(*first);
   std::set<int> ranks;
   std::map<std::string, std::string> differences;  // by name
+  std::set<std::string> other_kind;                // of these, not only the index
   for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record == nullptr || record->tensors.empty() || first->tensors.empty()) continue;
@@ -138,6 +139,7 @@ Verdict check_model_mismatch(const Timeline& timeline) {
       if (alike(on_first, on_rank)) return;
       ranks.insert(rank);
       const bool moved = on_first != nullptr && on_rank != nullptr && same_kind(on_first, on_rank);
+      if (!moved) other_kind.insert(name);
       differences.emplace(name, fmt::format("{} {} on rank {} and {} on rank {}", name,
                                             description(on_first, moved), timeline.first_rank(),
                                             description(on_rank, moved), rank));
@@ -152,9 +154,13 @@ Verdict check_model_mismatch(const Timeline& timeline) {
   for (const auto& [name, text] : differences) {
     if (text.find("missing") != std::string::npos) names.push_back(name);
   }
+  if (names.empty()) names.assign(other_kind.begin(), other_kind.end());
   if (names.empty()) {
     for (const auto& [name, text] : differences) names.push_back(name);
   }
+  const bool frozen = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return differences.at(name).find(", frozen") != std::string::npos;
+  });
   Finding finding = finding_of(kModelMismatch);
   finding.where = where(timeline, timeline.site("wrap") != nullptr ? "wrap" : "step");
   finding.ranks.assign(ranks.begin(), ranks.end());
@@ -173,6 +179,9 @@ Verdict check_model_mismatch(const Timeline& timeline) {
       "Build the model from the same configuration on every rank, not from each rank's own data: "
       "let rank 0 decide and broadcast the decision.",
       ""};
+  if (frozen)
+    finding.prescription.text =
+        "Set requires_grad of the same parameters on every rank, before the model is wrapped.";
   return std::vector{finding};
 }
 

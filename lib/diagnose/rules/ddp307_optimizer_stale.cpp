@@ -23,7 +23,10 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
       if (!usage) continue;
       if (usage->in_optimizer) {
         held.insert(id);
-        if (usage->used) used.insert(id);
+        // A gradient may also be assigned, as to copies of the weights in another precision.
+        const auto gradient = step->find(step->first_rank(), id, Stage::kGradient);
+        const bool trained = gradient && (gradient->max_abs > 0.0 || gradient->nonfinite > 0);
+        if (usage->used || trained) used.insert(id);
       } else if (usage->used) {
         left_out.insert(id);
       }

@@ -239,7 +239,7 @@ bool is_a_reference(const Timeline& timeline, const std::vector<const TimelineSt
   const bool beside = std::any_of(timeline.tensors.begin(), timeline.tensors.end(),
                                   [](const TensorInfo& tensor) { return tensor.wrapper; });
   return beside && std::all_of(steps.begin(), steps.end(), [](const TimelineStep* step) {
-           return step->first()->collectives == 0;
+           return !synchronizes_by_hand(*step->first());
          });
 }
 

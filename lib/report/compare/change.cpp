@@ -189,6 +189,8 @@ bool averages_over_all(const std::string& strategy) { return strategy.starts_wit
 
 std::optional<Change> change_by(const std::string& strategy, const Finding& finding,
                                 const RunReport& run) {
+  // A program that averages by hand would do so twice: its own averaging is to be completed.
+  if (averages_over_all(strategy) && finding.evidence.value("hand_written", false)) return {};
   if (averages_over_all(strategy) && run.step_place)
     return change_before_step(run.step_place->file, run.step_place->line);
   if (strategy == "broadcast-init" && run.step_place)

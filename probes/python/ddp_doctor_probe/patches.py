@@ -5,6 +5,7 @@
     torch.distributed.destroy_process_group          usually the end of main()
     torch.distributed.all_reduce and its siblings    hand-written collectives
     Work.wait                                        waiting for an asynchronous collective
+    algorithms.join.Join.__exit__                    the end of a loop with uneven inputs
     DistributedDataParallel.__init__                 what it wraps, with which arguments, where
     DistributedDataParallel.forward                  forwards through wrappers, what enters them
     DistributedDataParallel.register_comm_hook       its name
@@ -42,7 +43,7 @@ COLLECTIVES = (
 
 def install(torch):
     for patch in (
-        _process_group, _collectives, _waiting, _wrapper, _hook, _forward, _module, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
+        _process_group, _collectives, _waiting, _join, _wrapper, _hook, _forward, _module, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
     ):
         try:
             patch(torch)
@@ -169,6 +170,21 @@ def _waiting(torch):
         return wait
 
     _replace(torch._C._distributed_c10d.Work, "wait", make)
+
+
+def _join(torch):
+    def make(original):
+        def __exit__(self, *exception):
+            result = original(self, *exception)
+            here = session.current
+            if here is not None:
+                here.join_ends()
+            return result
+
+        return __exit__
+
+    join = importlib.import_module("torch.distributed.algorithms.join")
+    _replace(join.Join, "__exit__", make)
 
 
 def _wrapper(torch):

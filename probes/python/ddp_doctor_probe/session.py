@@ -132,6 +132,11 @@ class Session:
         self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.history.counts.backwards])
 
     @passive
+    def join_ends(self):
+        """A Join, in which ranks may make different numbers of steps: after it their numbers do not pair."""
+        self.fact("join", "ended", self.facts.get(("join", "ended"), 0) + 1)
+
+    @passive
     def data_moves(self, what):
         """A data loader starts a pass ("data.begin"), or is exhausted ("data.end")."""
         self.record.call_ends(self.record.call_begins(self.number, False, what, place=places.place()[:2]))

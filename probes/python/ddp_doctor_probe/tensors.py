@@ -12,6 +12,7 @@ from .passive import passive
 
 MAX_CREATED = 10000  # parameters whose origin is remembered
 SMALL = 16384  # elements that are read in a few microseconds
+DISTRIBUTED_BUFFER = "buffers that are DTensors"
 FLATTENED = {"FullyShardedDataParallel", "DeepSpeedEngine"}  # they cut tensors where they like
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
@@ -176,7 +177,7 @@ class Tensors:
         reason = self._why_not(tensor, dtype_name)
         if reason:
             self.skipped.add(id(tensor))
-            self.session.warn(f"{name}: {reason}")
+            self.session.warn(reason if reason == DISTRIBUTED_BUFFER else f"{name}: {reason}")
             return []
         entry = Entry()
         entry.id = len(self.entries)
@@ -233,7 +234,7 @@ class Tensors:
 
     def _why_not(self, tensor, dtype_name):
         if type(tensor).__name__ == "DTensor":
-            return "a buffer that is a DTensor is not examined"
+            return DISTRIBUTED_BUFFER
         if tensor.device.type == "meta" or isinstance(tensor, self.torch.nn.parameter.UninitializedTensorMixin):
             return "it has no storage yet"
         if dtype_name not in DTYPES:
