@@ -20,8 +20,7 @@ std::string too_few_steps(const Timeline& timeline, std::size_t wanted) {
   const bool nothing = std::none_of(timeline.tensors.begin(), timeline.tensors.end(),
                                     [](const auto& tensor) { return tensor.kind == "parameter"; });
   if (nothing) return "no parameter is one that every rank has";
-  return wanted == 1 ? "no step was completed by every rank"
-                     : "fewer than two steps were completed by every rank";
+  return wanted == 1 ? kNoCompleteStep : "fewer than two steps were completed by every rank";
 }
 
 Verdict check_rule(const Rule& rule, const Timeline& timeline) {

@@ -25,6 +25,8 @@ using Verdict = std::variant<std::vector<Finding>, Undecidable>;
 // of these separately if there are several.
 enum class Scope { kJob, kModel, kWrapper };
 
+inline constexpr char kNoCompleteStep[] = "no step was completed by every rank";
+
 // What must be there before a rule can decide anything.
 struct Needs {
   std::size_t ranks = 1;   // with a record

@@ -269,6 +269,14 @@ TEST(StepPairing, AStepAfterOtherReductionsIsNotTheSameStep) {
   EXPECT_FALSE(accumulates(2).build().unpaired);
 }
 
+TEST(StepPairing, TheFirstStepMayBeTheOne) {
+  auto run = accumulates(2);
+  run.step(1, 1).trace = "F0+ B0+";
+  const auto finding = found("DDP301", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->first_step, 1);
+}
+
 TEST(StepPairing, IsLeftAloneWhereWrappersReduceWithinGroups) {
   auto run = accumulates(1);
   for (int rank : {0, 1}) run.fact(rank, 0, "wrapper 0", "ranks", fmt::format("[{}]", rank));

@@ -251,6 +251,15 @@ TEST(RankDependentGraph, StaysQuietWhereGradientsAgreeAllTheSame) {
   EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP202")));
 }
 
+TEST(RankDependentGraph, IsSeenInTheFirstStepIfOnlyOneSideCompletedIt) {
+  auto run = healthy();
+  run.unused(1, 0, 1, 1).raise(1, 2, kUnfinished);
+  run.raise(0, 1, "[../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:1234",
+            5);
+  run.record(0).events[0].phase = "backward";
+  EXPECT_THAT(codes(diagnose(run.build()).findings), ElementsAre("DDP202"));
+}
+
 TEST(RankDependentGraph, IsSeenInAStepThatOnlyOneSideCompleted) {
   auto run = healthy();
   run.unused(1, 0, 2, 2).raise(1, 3, kUnfinished);

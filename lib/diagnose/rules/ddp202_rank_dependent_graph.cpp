@@ -125,6 +125,7 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
   compare_complete(timeline, steps, dependence);
   compare_split(timeline, dependence);
   if (!dependence.first_step) {
+    if (steps.empty()) return Undecidable{kNoCompleteStep};
     return std::vector<Finding>{};
   }
 
@@ -190,6 +191,6 @@ const Rule kRankDependentGraph = {.code = "DDP202",
                                   .headline = "a parameter is used on some ranks and not on others",
                                   .check = check_rank_dependent_graph,
                                   .scope = Scope::kWrapper,
-                                  .needs = {.ranks = 2, .steps = 1}};
+                                  .needs = {.ranks = 2}};  // a step may end on one rank only
 
 }  // namespace ddp_doctor

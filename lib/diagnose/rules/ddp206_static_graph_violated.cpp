@@ -99,7 +99,7 @@ Verdict check_static_graph_violated(const Timeline& timeline) {
     read_error(timeline, first, rank, violation);
   }
   if (violation.ranks.empty()) {
-    if (first == nullptr) return Undecidable{"no step was completed by every rank"};
+    if (first == nullptr) return Undecidable{kNoCompleteStep};
     return std::vector<Finding>{};
   }
 

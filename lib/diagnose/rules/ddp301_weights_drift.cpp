@@ -39,6 +39,7 @@ Finding steps_apart(const Timeline& timeline) {
 Verdict check_weights_drift(const Timeline& timeline) {
   if (timeline.unpaired && !timeline.unpaired->join) return std::vector{steps_apart(timeline)};
   const auto steps = complete_steps(timeline);
+  if (steps.empty()) return Undecidable{kNoCompleteStep};
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
 
   Finding finding = finding_of(kWeightsDrift);
@@ -89,6 +90,6 @@ const Rule kWeightsDrift = {.code = "DDP301",
                             .severity = Severity::kError,
                             .headline = "weights differ across ranks",
                             .check = check_weights_drift,
-                            .needs = {.ranks = 2, .steps = 1}};
+                            .needs = {.ranks = 2}};
 
 }  // namespace ddp_doctor
