@@ -42,6 +42,8 @@ constexpr Relation kRelations[] = {
     {"DDP105", "DDP202"},
     {"DDP105", "DDP301"},
     {"DDP105", "DDP302", "after-wrapping"},
+    {"DDP105", "DDP302", "late"},
+    {"DDP106", "DDP302", "late"},
     {"DDP105", "DDP504", "unfinished-reduction"},
     // One rank's result of the reduction is wrong.
     {"DDP115", "DDP102"},
@@ -76,6 +78,7 @@ constexpr Relation kRelations[] = {
     {"DDP403", "DDP102"},
     {"DDP403", "DDP301"},
     {"DDP403", "DDP304"},
+    {"DDP403", "DDP108"},  // unscaled by another scale
     {"DDP304", "DDP301"},
     {"DDP305", "DDP301"},
     // The optimizer's own copies of the weights are trained nowhere.

@@ -128,7 +128,8 @@ std::optional<Divergence> size_mismatch(const Timeline& timeline, const Logs& lo
 }
 
 bool any_rank_failed(const Timeline& timeline) {
-  return !rank_failures(timeline).empty() || !silent_ranks(timeline).empty();
+  return !rank_failures(timeline).empty() || !silent_ranks(timeline).empty() ||
+         lost_a_peer_unnoticed(timeline);
 }
 
 }  // namespace

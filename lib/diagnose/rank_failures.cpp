@@ -98,6 +98,18 @@ std::vector<RankFailure> rank_failures(const Timeline& timeline) {
   return failures;
 }
 
+bool lost_a_peer_unnoticed(const Timeline& timeline) {
+  return std::any_of(timeline.ranks().begin(), timeline.ranks().end(), [&](int rank) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr || timeline.run.ending != Ending::kOwn) return false;
+    const std::int64_t completed = record->steps.empty() ? 0 : record->steps.back().step;
+    return std::any_of(record->events.begin(), record->events.end(), [&](const Event& event) {
+      return event.kind == "caught" && event.step > completed &&
+             error_kind(event.text) == "peer-lost";
+    });
+  });
+}
+
 std::vector<int> silent_ranks(const Timeline& timeline) {
   std::vector<int> ranks;
   if (timeline.run.ending != Ending::kOwn) return ranks;  // they were ended in the midst of a step

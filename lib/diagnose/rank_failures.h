@@ -30,4 +30,8 @@ std::vector<RankFailure> rank_failures(const Timeline& timeline);
 // Ranks that were terminated without an error of their own while others waited for them.
 std::vector<int> silent_ranks(const Timeline& timeline);
 
+// The program caught, and went on after, the error of a collective that another rank did not take
+// part in, after its last complete step.
+bool lost_a_peer_unnoticed(const Timeline& timeline);
+
 }  // namespace ddp_doctor

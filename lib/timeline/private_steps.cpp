@@ -14,6 +14,8 @@ namespace {
 struct Optimizer {
   std::vector<std::vector<std::int64_t>> shapes;  // of what it held first
   std::set<int> tensors;                          // of all that it ever held
+  bool wrapped = false;                           // some are in a wrapper
+  std::size_t steps = 0;
 };
 
 using Optimizers = std::map<int, Optimizer>;  // by number
@@ -33,27 +35,52 @@ Optimizers optimizers_of(const RankRecord& record) {
                        [&](const TensorInfo& info) { return info.id == id.get<int>(); });
       if (tensor == record.tensors.end()) continue;
       optimizer.tensors.insert(tensor->id);
+      optimizer.wrapped = optimizer.wrapped || tensor->wrapper;
       if (first) optimizer.shapes.push_back(tensor->sizes);
     }
   }
+  for (const auto& step : record.steps) {
+    const auto its = found.find(step.optimizer);
+    if (step.step > 0 && its != found.end()) ++its->second.steps;
+  }
   return found;
+}
+
+// The optimizer of `mine` among `left` that is most like `wanted`: as many steps, or the later one.
+std::set<int>::iterator counterpart(const Optimizers& mine, std::set<int>& left,
+                                    const Optimizer& wanted) {
+  auto best = left.end();
+  const auto missing = [&](int number) {
+    const std::size_t steps = mine.at(number).steps;
+    return std::max(steps, wanted.steps) - std::min(steps, wanted.steps);
+  };
+  for (auto candidate = left.begin(); candidate != left.end(); ++candidate) {
+    const Optimizer& its = mine.at(*candidate);
+    if (its.shapes != wanted.shapes || its.wrapped != wanted.wrapped) continue;
+    if (best == left.end() || missing(*candidate) <= missing(*best)) best = candidate;
+  }
+  return best;
 }
 
 std::string without_prefix(const std::string& name) { return name.substr(name.find(':') + 1); }
 
 // The other rank also has such a tensor but no optimizer for it: that is a bug, not a private step.
-bool knows(const RankRecord& other, const TensorInfo& tensor) {
+bool knows(const RankRecord& other, const Optimizers& its_optimizers, const TensorInfo& tensor) {
   return std::any_of(other.tensors.begin(), other.tensors.end(), [&](const TensorInfo& its) {
-    return its.sizes == tensor.sizes && without_prefix(its.name) == without_prefix(tensor.name);
+    const bool held = std::any_of(
+        its_optimizers.begin(), its_optimizers.end(),
+        [&](const auto& optimizer) { return optimizer.second.tensors.contains(its.id); });
+    return !held && its.sizes == tensor.sizes &&
+           without_prefix(its.name) == without_prefix(tensor.name);
   });
 }
 
-bool is_apart(const RankRecord& record, const Optimizers& all, int number,
-              const RankRecord& other) {
+bool is_apart(const RankRecord& record, const Optimizers& all, int number, const RankRecord& other,
+              const Optimizers& its_optimizers) {
   const auto& held = all.at(number).tensors;
   const bool shared =
       std::any_of(record.tensors.begin(), record.tensors.end(), [&](const TensorInfo& tensor) {
-        return held.contains(tensor.id) && (tensor.wrapper || knows(other, tensor));
+        return held.contains(tensor.id) && (tensor.wrapper || knows(other, its_optimizers, tensor));
       });
   return !shared && std::none_of(all.begin(), all.end(), [&](const auto& another) {
     return another.first != number && std::any_of(held.begin(), held.end(), [&](int id) {
@@ -68,14 +95,13 @@ std::set<int> private_ones(const RankRecord& record, const Optimizers& mine,
   std::set<int> left;
   for (const auto& [number, optimizer] : mine) left.insert(number);
   for (const auto& [number, shared] : fewest) {
-    const auto same = std::find_if(left.begin(), left.end(), [&, &its = shared](int candidate) {
-      return mine.at(candidate).shapes == its.shapes;
-    });
+    const auto same = counterpart(mine, left, shared);
     if (same == left.end()) return {};
     left.erase(same);
   }
-  const bool apart = std::all_of(left.begin(), left.end(),
-                                 [&](int number) { return is_apart(record, mine, number, other); });
+  const bool apart = std::all_of(left.begin(), left.end(), [&](int number) {
+    return is_apart(record, mine, number, other, fewest);
+  });
   return apart ? left : std::set<int>{};
 }
 

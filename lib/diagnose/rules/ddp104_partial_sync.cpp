@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -35,10 +37,22 @@ const Collective* synchronization(const Timeline& timeline, const TimelineStep& 
   return nullptr;
 }
 
+// Without a wrapper, a collective of its size ran during backward. A tensor's hook reduces a
+// gradient before it is seen, so what is seen may never have differed.
+bool reduced_on_arrival(const Timeline& timeline, const TimelineStep& step, int id) {
+  if (timeline.has_wrapper()) return false;
+  const auto numel = timeline.tensors[static_cast<std::size_t>(id)].numel;
+  const auto& calls = step.first()->calls;
+  return std::any_of(calls.begin(), calls.end(), [&](const Collective& call) {
+    return call.moment == "backward" && call.numel == numel;
+  });
+}
+
 std::set<int> synchronized_in(const Timeline& timeline, const TimelineStep& step) {
   std::set<int> together;
   for (int id : agreeing(timeline, step)) {
-    if (local_gradients_differ(timeline, step, id)) together.insert(id);
+    if (local_gradients_differ(timeline, step, id) || reduced_on_arrival(timeline, step, id))
+      together.insert(id);
   }
   return together;
 }

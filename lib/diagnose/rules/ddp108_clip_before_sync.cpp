@@ -88,6 +88,91 @@ bool becomes_weighted_mean(const Timeline& timeline, const TimelineStep& step,
   return compared > 0;
 }
 
+// The factor by which each rank contributed to what a communication hook made of the local
+// gradients, 1 for a mean: solved for by least squares over the sampled values. Nothing if no
+// factors fit, as with several buckets, compression or noise.
+std::optional<std::vector<double>> factors_in_hook(const Timeline& timeline,
+                                                   const TimelineStep& step) {
+  constexpr std::size_t kMaxRanks = 16;
+  constexpr double kIndependent = 1e-6;
+  const std::size_t n = step.here->size();
+  if (n > kMaxRanks) return {};
+  std::vector<std::vector<double>> rows;  // of each value: every rank's, and the result
+  for (int id : timeline.trainable()) {
+    auto got = step.sample(step.first_rank(), id, Stage::kReducedGradient);
+    if (!got) got = step.sample(step.first_rank(), id, Stage::kGradient);
+    if (!got) continue;
+    std::vector<Sample> local;
+    for (const int rank : *step.here) {
+      auto seen = step.sample(rank, id, Stage::kLocalGradient);
+      if (!seen || seen->values.size() != got->values.size()) return {};
+      local.push_back(std::move(*seen));
+    }
+    for (std::size_t i = 0; i < got->values.size(); ++i) {
+      auto& row = rows.emplace_back();
+      for (const auto& seen : local) row.push_back(seen.values[i]);
+      row.push_back(got->values[i]);
+    }
+  }
+  if (rows.size() < 4 * n) return {};
+  // The normal equations, by elimination.
+  std::vector<std::vector<double>> a(n, std::vector<double>(n + 1, 0.0));
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j <= n; ++j) a[i][j] += row[i] * row[j];
+    }
+  }
+  std::vector<double> squares;
+  for (std::size_t i = 0; i < n; ++i) squares.push_back(a[i][i]);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!(a[i][i] > kIndependent * squares[i])) return {};  // ranks with the same gradients
+    for (std::size_t k = 0; k < n; ++k) {
+      if (k == i) continue;
+      const double factor = a[k][i] / a[i][i];
+      for (std::size_t j = i; j <= n; ++j) a[k][j] -= factor * a[i][j];
+    }
+  }
+  std::vector<double> factors;
+  for (std::size_t i = 0; i < n; ++i) factors.push_back(a[i][n] / a[i][i]);
+  double error = 0.0;
+  double magnitude = 0.0;
+  for (const auto& row : rows) {
+    const double fit = std::inner_product(factors.begin(), factors.end(), row.begin(), 0.0);
+    error += (fit - row[n]) * (fit - row[n]);
+    magnitude += row[n] * row[n];
+  }
+  if (!(std::sqrt(error) <= kTolerance * std::sqrt(magnitude))) return {};
+  for (double& factor : factors) factor *= static_cast<double>(n);
+  return factors;
+}
+
+// The L2 norm of a rank's local gradients.
+double local_norm(const Timeline& timeline, const TimelineStep& step, int rank) {
+  double sum = 0.0;
+  for (int id : timeline.trainable()) {
+    if (const auto seen = step.find(rank, id, Stage::kLocalGradient))
+      sum += seen->l2_norm * seen->l2_norm;
+  }
+  return std::sqrt(sum);
+}
+
+// A communication hook clipped each rank's gradients by their own norm: every rank contributed at
+// most its mean's share, some less, and those that were clipped the same norm.
+bool clipped_in_hook(const Timeline& timeline, const TimelineStep& step,
+                     const std::vector<double>& factors) {
+  double norm = 0.0;
+  std::size_t clipped = 0;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0.0) || factors[i] > 1.0 + 10 * kTolerance) return false;
+    if (factors[i] > 0.99) continue;
+    const double here = factors[i] * local_norm(timeline, step, (*step.here)[i]);
+    if (clipped++ == 0) norm = here;
+    if (std::abs(here - norm) > 10 * kTolerance * norm) return false;
+  }
+  const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
+  return clipped > 0 && *high - *low > 10 * kTolerance * *high;
+}
+
 // What `rank` left of each sampled value; empty unless it made some of them smaller, none larger
 // and none zero: clipping by parameter, by row or by value. Compression keeps a value or drops it,
 // or rounds it; noise also makes some larger.
@@ -153,24 +238,40 @@ std::vector<Finding> clip_by_parts(const Timeline& timeline,
   return {finding};
 }
 
+// Each rank's factor before the first hand-written collective; nothing if some rank has none.
+std::optional<std::vector<double>> own_factors(const Timeline& timeline, const TimelineStep& step) {
+  std::vector<double> factors;
+  for (int rank : timeline.ranks()) {
+    const auto factor = factor_of(timeline, step, rank);
+    if (!factor) return {};
+    factors.push_back(*factor);
+  }
+  return factors;
+}
+
+// They differ, and are no weights of a mean.
+bool scaled_apart(const Timeline& timeline, const TimelineStep& step,
+                  const std::vector<double>& factors) {
+  const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
+  if (*high - *low <= 10 * kTolerance * std::abs(*high)) return false;
+  return !is_weighted_mean(factors) && !becomes_weighted_mean(timeline, step, factors);
+}
+
 Verdict check_clip_before_sync(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   Finding finding = finding_of(kClipBeforeSync);
   std::size_t affected = 0;
+  const auto hook = comm_hook_of(timeline);
   for (const auto* step : steps) {
-    std::vector<double> factors;
-    for (int rank : timeline.ranks()) {
-      const auto factor = factor_of(timeline, *step, rank);
-      if (factor) factors.push_back(*factor);
-    }
-    if (factors.size() != step->expected()) continue;
-    const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
-    if (*high - *low <= 10 * kTolerance * std::abs(*high)) continue;  // the same on every rank
-    if (is_weighted_mean(factors) || becomes_weighted_mean(timeline, *step, factors)) continue;
+    auto factors = hook ? factors_in_hook(timeline, *step) : own_factors(timeline, *step);
+    if (!factors) continue;
+    if (hook ? !clipped_in_hook(timeline, *step, *factors)
+             : !scaled_apart(timeline, *step, *factors))
+      continue;
     ++affected;
     if (finding.first_step) continue;
     finding.first_step = step->number;
-    finding.evidence["factor_by_rank"] = factors;
+    finding.evidence["factor_by_rank"] = *factors;
   }
   if (affected == 0) return clip_by_parts(timeline, steps);
   if (const auto calls = calls_before_step(*timeline.step(*finding.first_step), 0); !calls.empty())
@@ -185,6 +286,11 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
       "Each rank multiplied its gradients by a different factor after backward and before they "
       "were synchronized ({} in step {}), in {} of {}: the result is not the clipped mean.",
       by_rank, *finding.first_step, affected, count_of(steps.size(), "step"));
+  if (hook) {
+    finding.where = where(timeline, "comm-hook");
+    finding.evidence["hook"] = *hook;
+    finding.message += fmt::format(" It happens in the communication hook {}.", *hook);
+  }
   finding.prescription = {
       "Synchronize first, then clip, unscale or normalize: the norm of the mean is the same on "
       "every rank.",

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "lib/diagnose/facts.h"
@@ -37,6 +38,37 @@ bool broadcast_by_wrapper(const Timeline& timeline, const std::vector<int>& ids)
     return ranks != nullptr && nlohmann::json::parse(ranks->value) == timeline.ranks() &&
            timeline.fact(timeline.first_rank(), wrapper, "init_sync") == nullptr;
   });
+}
+
+// The step before which its weights were first seen, by rank; 0 where the first step's state has
+// it. Empty unless every rank has seen them.
+std::map<int, const TimelineStep*> first_seen(const Timeline& timeline, int id) {
+  std::map<int, const TimelineStep*> seen;
+  for (const int rank : timeline.ranks()) {
+    const auto found =
+        std::find_if(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& step) {
+          return step.find(rank, id, step.number == 0 ? Stage::kWeight : Stage::kWeightBefore);
+        });
+    if (found == timeline.steps.end()) return {};
+    seen[rank] = &*found;
+  }
+  return seen;
+}
+
+// Of a model that some rank's first step did not know yet, as it trained something else before: the
+// step before which its weights differ; nothing if they do not.
+std::optional<std::int64_t> begins_apart_later(const Timeline& timeline, int id) {
+  const auto seen = first_seen(timeline, id);
+  std::int64_t step = 0;
+  bool same = true;
+  for (const auto& [rank, at] : seen) {
+    const auto bits = [&](int of, const TimelineStep& in) {
+      return in.find(of, id, in.number == 0 ? Stage::kWeight : Stage::kWeightBefore)->bits;
+    };
+    step = std::max(step, at->number);
+    same = same && bits(rank, *at) == bits(seen.begin()->first, *seen.begin()->second);
+  }
+  return same ? std::nullopt : std::optional(step);
 }
 
 // The ranks that called load_state_dict on a wrapped module before the first step.
@@ -83,20 +115,30 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     return Undecidable{"the weights before step 1 were not recorded on every rank"};
 
   std::vector<int> ids;
+  std::int64_t first_step = 1;
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind == "parameter" && !timeline.rank_local.contains(tensor.id) &&
-        start->groups(tensor.id, Stage::kWeight).size() > 1)
-      ids.push_back(tensor.id);
+    if (tensor.kind != "parameter" || timeline.rank_local.contains(tensor.id)) continue;
+    const auto groups = start->groups(tensor.id, Stage::kWeight);
+    std::size_t members = 0;
+    for (const auto& ranks : groups) members += ranks.size();
+    if (members < start->expected() && tensor.trainable) {
+      const auto later = begins_apart_later(timeline, tensor.id);
+      if (!later) continue;
+      first_step = *later;
+    } else if (groups.size() < 2) {
+      continue;
+    }
+    ids.push_back(tensor.id);
   }
   if (ids.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kInitialWeightsDiffer);
   finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
-  finding.first_step = 1;
+  finding.first_step = first_step;
   finding.parameters = parameters_of(timeline, ids);
   finding.evidence["parameters_apart"] = ids.size();
   std::string size;
-  if (start->weight_drift) {
+  if (start->weight_drift && *start->weight_drift > 0.0) {
     finding.evidence["max_abs_difference"] = *start->weight_drift;
     size = fmt::format(" (max |W_i - W_j| = {:.3e})", *start->weight_drift);
   }
@@ -105,6 +147,7 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     return std::vector{finding};
   }
   if (untrained(timeline, ids)) finding.evidence["kind"] = "untrained";
+  if (first_step > 1) finding.evidence["kind"] = "late";
   finding.message = fmt::format(
       "Before the first step the weights of {} differ across ranks{}: averaging gradients cannot "
       "make them equal.",

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP404: a DistributedSampler shuffles, but set_epoch is never called: every epoch has the same
-// order.
+// order. It may be the same object each time, or one made anew for each epoch from the same seed.
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -41,12 +43,36 @@ std::string training_sampler(const std::vector<Pass>& passes) {
   return sampler;
 }
 
-// Passes of that sampler with training steps.
-std::vector<Pass> trained(const std::vector<Pass>& passes, const std::string& sampler,
+// What decides a sampler's order, except its epoch; nothing if the data set is unknown.
+std::optional<std::string> order_of(const Timeline& timeline, const std::string& sampler) {
+  std::string text;
+  for (const char* key : {"data", "seed", "replicas", "shuffle"}) {
+    const auto* fact = timeline.fact(timeline.first_rank(), sampler, key);
+    if (fact == nullptr) return {};
+    text += fact->value + ";";
+  }
+  const Site* site = timeline.site(sampler);
+  return site == nullptr ? text : text + fmt::format("{}:{}", site->file, site->line);
+}
+
+// `sampler`, and those that the same line made from the same data with the same seed.
+std::set<std::string> made_alike(const Timeline& timeline, const std::vector<Pass>& passes,
+                                 const std::string& sampler) {
+  std::set<std::string> alike = {sampler};
+  const auto order = order_of(timeline, sampler);
+  for (const auto& pass : passes) {
+    if (order && !alike.contains(pass.sampler) && order_of(timeline, pass.sampler) == order)
+      alike.insert(pass.sampler);
+  }
+  return alike;
+}
+
+// Passes of these samplers with training steps.
+std::vector<Pass> trained(const std::vector<Pass>& passes, const std::set<std::string>& samplers,
                           std::int64_t last_step) {
   std::vector<Pass> own;
   for (const auto& pass : passes) {
-    if (pass.sampler != sampler) continue;
+    if (!samplers.contains(pass.sampler)) continue;
     // The previous pass trained nothing: its count of backwards equals this one's.
     if (!own.empty() && own.back().backwards == pass.backwards) own.pop_back();
     own.push_back(pass);
@@ -63,7 +89,8 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
   const auto* shuffles = timeline.fact(timeline.first_rank(), sampler, "shuffle");
   if (shuffles == nullptr || shuffles->value != "true" || record->steps.empty())
     return std::vector<Finding>{};
-  const auto passes = trained(all, sampler, record->steps.back().step);
+  const auto samplers = made_alike(timeline, all, sampler);
+  const auto passes = trained(all, samplers, record->steps.back().step);
   std::size_t repeated = 0;
   const Pass* first = nullptr;
   for (std::size_t i = 1; i < passes.size(); ++i) {
@@ -85,6 +112,9 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
       "order.",
       passes.size(), repeated, first->epoch);
   finding.prescription = {"Call sampler.set_epoch(epoch) before each epoch.", ""};
+  if (samplers.size() > 1)
+    finding.prescription.text =
+        "Make the sampler once, and call its set_epoch(epoch) before each epoch.";
   return std::vector{finding};
 }
 

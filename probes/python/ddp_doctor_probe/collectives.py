@@ -86,6 +86,10 @@ class Collectives:
         elif file.endswith(DIFFERENTIABLE):
             self.exchanges("backward" if self.session.backwards.depth else "forward")
 
+    def of_the_program(self, file):
+        """torch.distributed.nn's functions are called by the program; their backward is not."""
+        return file.endswith(DIFFERENTIABLE) and not self.session.backwards.depth
+
     @passive
     def ends(self):
         self.session.record.call_ends(self.number)

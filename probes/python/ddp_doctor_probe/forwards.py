@@ -161,6 +161,7 @@ class Forwards:
             session.fact(subject, "ignored", sorted(ignored))
         norms = [m for m in wrapper.module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         made.norm_seen = not norms
+        session.wrapper_made()
         if norms:
             synchronized = sum(isinstance(m, self.torch.nn.SyncBatchNorm) for m in norms)
             session.fact(subject, "batchnorm", {"modules": len(norms), "synchronized": synchronized})

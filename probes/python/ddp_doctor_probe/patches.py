@@ -130,7 +130,8 @@ def _collective(torch, name, original):
             return original(*args, **kwargs)
         if by := places.torch_caller(1):
             here.collectives.by_torch(name, by)
-            return original(*args, **kwargs)
+            if not here.collectives.of_the_program(by):
+                return original(*args, **kwargs)
         here.collectives.in_progress = True
         here.call_in_handler(sys.exc_info()[1])
         try:

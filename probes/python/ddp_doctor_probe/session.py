@@ -43,6 +43,7 @@ class Session:
         self.closed = self.left = self.busy = self.raised = False
         self.probe_ns = 0  # time spent in the probe since the last step
         self.number = 1  # of the current step
+        self.before = 0  # steps before the last wrapper was made: one rank may have trained something else first
         self.recording = True  # tensors are examined in this step
         self.wanted = 0  # the step for which the watcher requested values
         self.phase = native.BATCH
@@ -78,9 +79,16 @@ class Session:
         self.number += 1
         self.wanted = self.record.wanted_step()
         # With several optimizers, one step of each.
-        self.recording = (
-            self.number <= self.warmup or self.number % self.every < max(1, len(self.steps.optimizers)) or self.number == self.wanted)
+        count = self.number - self.before
+        self.recording = count <= self.warmup or count % self.every < max(1, len(self.steps.optimizers)) or self.number == self.wanted
         self.forwards.watch()
+
+    def wrapper_made(self):
+        """All ranks make a wrapper together: from there on they examine the same steps, whatever each did before."""
+        self.before = self.number - 1
+        if not self.recording:
+            self.recording = True
+            self.forwards.watch()
 
     # ---- what is recorded about the run
 
@@ -128,6 +136,9 @@ class Session:
         self.fact(subject, "shuffle", bool(getattr(sampler, "shuffle", False)))
         self.fact(subject, "seed", getattr(sampler, "seed", None))
         self.fact(subject, "replicas", [getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)])
+        dataset = getattr(sampler, "dataset", None)
+        if hasattr(dataset, "__len__"):
+            self.fact(subject, "data", [id(dataset), len(dataset)])
         self.fact(subject, "passes", count)
         self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.history.counts.backwards])
 

@@ -96,9 +96,11 @@ class Steps:
         if session.recording:
             pairs = [(e, e.ref()) for e in self._covered(known) if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
-            written = [(e, p) for e, p in pairs if e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]
-            if written:  # by something other than an optimizer
+            written = [(e, p) for e, p in pairs if not e.began or e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]
+            if written:  # by something other than an optimizer, or the model is newer than step 0
                 session.tensors.observe(native.WEIGHT_BEFORE, native.DIGEST, written)
+            for entry, _ in written:
+                entry.began = True
 
     def _follow(self, known, optimizer):
         """The parameters and hyper-parameters that it holds now."""
@@ -134,6 +136,8 @@ class Steps:
         session.record.swap()  # data of step 1 must not go into the row of step 0
         for kind, stage in (("parameter", native.WEIGHT), ("buffer", native.BUFFER)):
             pairs = [(e, e.live()) for e in session.tensors.entries if e.kind == kind and e.live() is not None]
+            for entry, _ in pairs:
+                entry.began = True
             session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs)
         session.record.step({"step": 0, "started_ns": self.started_ns})
         session.record.swap()

@@ -22,7 +22,7 @@ class Entry:
 
     __slots__ = (
         "id", "name", "kind", "dtype", "dtype_name", "sizes", "numel", "trainable", "wrapper", "index", "module", "attribute",
-        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since", "seen", "managed",
+        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since", "seen", "began", "managed",
     )
 
     def tensor(self):
@@ -196,6 +196,7 @@ class Tensors:
         entry.arrivals = entry.arrivals_at_step = entry.last_backward = 0
         entry.since = self.session.history.counts.backwards
         entry.seen = 0, None  # (step in which its weight was last examined, its version then)
+        entry.began = False  # its weight before its first step was examined
         self.entries.append(entry)
         self.undescribed.append(entry)
         self._bind(entry, tensor)
