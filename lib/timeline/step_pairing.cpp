@@ -13,15 +13,22 @@ namespace ddp_doctor {
 namespace {
 
 // Backward passes of one step that were reduced; nothing if the trace does not tell: it was cut,
-// another optimizer stepped in between and has counted some of them, or a wrapper was not watched.
+// another optimizer stepped in between and has counted some of them, a wrapper was not watched, or
+// a forward was followed by no reduction, which is another bug.
 std::optional<std::int64_t> reductions_in(const StepRecord& step) {
   std::int64_t count = 0;
+  std::int64_t forwards = 0;
+  std::int64_t reduced = 0;  // of these, counting each wrapper
   for (const auto& [action, times] : actions_of(step.trace)) {
     if (action == "..." || action.front() == 'S' || action.find('?') != std::string::npos)
       return {};
-    if (action.front() == 'B' && action.find('+') != std::string::npos) count += times;
+    if (action.find('+') == std::string::npos) continue;
+    if (action.front() == 'F') forwards += times;
+    if (action.front() != 'B') continue;
+    count += times;
+    reduced += times * std::count(action.begin(), action.end(), '+');
   }
-  return count;
+  return forwards > reduced ? std::nullopt : std::optional(count);
 }
 
 // All its wrappers reduce over all `count` ranks.
