@@ -23,15 +23,16 @@ bool equal_before(const TimelineStep& step, const Ids& ids) {
 }
 
 // Elements that the first rank sent through all-reduces of weights, or of tensors whose source is
-// unknown.
-std::int64_t averaged(const TimelineStep& step) {
+// unknown; of an outer optimizer, whose gradients are differences of weights (DiLoCo), also those.
+std::int64_t averaged(const TimelineStep& step, bool outer) {
   std::int64_t elements = 0;
   const auto* record = step.first();
   if (record == nullptr) return 0;
   for (const auto& call : record->calls) {
     const bool of_weights = call.target.starts_with("weight");
-    if (call.op.starts_with("all_reduce") && (of_weights || call.moment == "outside") &&
-        !call.target.starts_with("gradient"))
+    const bool of_gradients = call.target.starts_with("gradient");
+    if (call.op.starts_with("all_reduce") &&
+        (of_gradients ? outer : of_weights || call.moment == "outside"))
       elements += call.numel * call.count;
   }
   return elements;
@@ -49,9 +50,12 @@ bool averages_weights(const Timeline& timeline) {
   Ids apart;                  // after the last examined step
   std::int64_t elements = 0;  // averaged since then
   std::int64_t last = 0;
+  int optimizer = 0;  // of the step before
   for (const auto& step : timeline.steps) {
     if (step.number == 0) continue;
-    elements += averaged(step);
+    const int its = step.first() == nullptr ? optimizer : step.first()->optimizer;
+    elements += averaged(step, last > 0 && its != optimizer);
+    optimizer = its;
     if (!step.examined()) continue;
     const Ids now = differing(timeline, step, Stage::kWeight);
     const bool together =

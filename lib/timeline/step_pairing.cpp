@@ -55,9 +55,9 @@ std::optional<Unpaired> made_apart(const std::vector<RankRecord>& records) {
     }
   }
   for (const auto& [step, counts] : before) {
-    const bool same = std::all_of(counts.begin(), counts.end(), [&](const auto& count) {
-      return count.second == counts.begin()->second;
-    });
+    const bool same = std::all_of(
+        counts.begin(), counts.end(),
+        [first = counts.begin()->second](const auto& count) { return count.second == first; });
     if (!same && counts.size() == records.size()) return Unpaired{step, false, counts};
   }
   return {};

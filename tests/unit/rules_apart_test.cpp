@@ -63,6 +63,17 @@ TEST(LocalSgd, MayAverageAfterTheStepHasEnded) {
   EXPECT_TRUE(averages_weights(run.build()));
 }
 
+TEST(LocalSgd, MayHaveAnOuterOptimizer) {
+  auto gradients = average(2);
+  gradients.moment = "before-step";
+  gradients.target = "gradient of body.weight";
+  auto run = local_sgd(gradients);
+  for (int step : {3, 6, 9}) {
+    for (int rank : {0, 1}) run.step(rank, step).optimizer = 1;
+  }
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
 // A reload of a checkpoint brings weights together, too, and throws away what a rank has learned.
 TEST(LocalSgd, IsNotWhatOnlyLooksLikeIt) {
   auto loads = average(2);

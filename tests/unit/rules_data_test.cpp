@@ -160,6 +160,25 @@ TEST(SamplerOrderRepeats, CountsThePassesOfOneEpoch) {
   EXPECT_EQ(findings[0].evidence["passes"], 3);
 }
 
+TEST(SamplerOrderRepeats, SeesSamplersMadeAnewForEachEpoch) {
+  const auto run_of = [](const char* second_seed) {
+    auto anew = Sampling().pass(0, 0, 1).pass(1, 0, 3).pass(2, 0, 5);
+    for (int rank : {0, 1}) {
+      for (const char* sampler : {"sampler 0", "sampler 1", "sampler 2"}) {
+        const bool first = std::string(sampler) == "sampler 0";
+        anew.run.fact(rank, 1, sampler, "shuffle", "true");
+        anew.run.fact(rank, 1, sampler, "seed", first ? "0" : second_seed);
+        anew.run.fact(rank, 1, sampler, "replicas", "[0,2]");
+        anew.run.fact(rank, 1, sampler, "data", "[140001,64]");
+        anew.run.record(rank).sites.push_back({sampler, 1, "train.py", 40, {}});
+      }
+    }
+    return anew.run;
+  };
+  EXPECT_THAT(diagnosed(run_of("0")), ElementsAre("DDP404"));
+  EXPECT_THAT(diagnosed(run_of("1")), IsEmpty());
+}
+
 TEST(SamplerOrderRepeats, StaysQuietWhereSetEpochIsCalled) {
   EXPECT_THAT(diagnosed(Sampling().pass(0, 0, 1).pass(0, 1, 3).pass(0, 2, 5).run), IsEmpty());
 }

@@ -106,14 +106,14 @@ bool copy_file_to(const fs::path& from, const fs::path& to, bool* reflinked) {
   return done;
 }
 
-FolderState::FolderState(fs::path folder, fs::path without, fs::path store)
+FolderState::FolderState(fs::path folder, fs::path without, const fs::path& store)
     : folder_(std::move(folder)),
       without_(std::move(without)),
       before_(list_folder(folder_, without_, &complete_)) {
-  if (complete_) keep(std::move(store));
+  if (complete_) keep(store);
 }
 
-void FolderState::keep(fs::path store) {
+void FolderState::keep(const fs::path& store) {
   fs::create_directories(store);
   std::vector<Listing::const_iterator> files;
   for (auto entry = before_.cbegin(); entry != before_.cend(); ++entry) {

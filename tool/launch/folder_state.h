@@ -36,7 +36,7 @@ class FolderState {
   // Lists `folder`, which need not exist yet, without `without`, and keeps contents in `store`,
   // which is created.
   FolderState(std::filesystem::path folder, std::filesystem::path without,
-              std::filesystem::path store);
+              const std::filesystem::path& store);
 
   const std::filesystem::path& folder() const { return folder_; }
   const Listing& listing() const { return before_; }
@@ -54,7 +54,7 @@ class FolderState {
   std::vector<Undo> undo() const;
 
  private:
-  void keep(std::filesystem::path store);
+  void keep(const std::filesystem::path& store);
 
   std::filesystem::path folder_, without_;
   bool complete_ = true;

@@ -104,9 +104,9 @@ std::optional<std::vector<double>> factors_in_hook(const Timeline& timeline,
     if (!got) continue;
     std::vector<Sample> local;
     for (const int rank : *step.here) {
-      auto seen = step.sample(rank, id, Stage::kLocalGradient);
+      const auto seen = step.sample(rank, id, Stage::kLocalGradient);
       if (!seen || seen->values.size() != got->values.size()) return {};
-      local.push_back(std::move(*seen));
+      local.push_back(*seen);
     }
     for (std::size_t i = 0; i < got->values.size(); ++i) {
       auto& row = rows.emplace_back();
