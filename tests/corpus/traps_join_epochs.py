@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two epochs inside Join, in which rank 1 has more batches: afterwards the ranks have made different numbers of steps."""
+# needs: torch>=2
 import torch
 import torch.distributed as dist
 from torch import nn
