@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <sstream>
 
+#include "lib/diagnose/calls.h"
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -83,24 +83,18 @@ std::set<std::string> not_everywhere(const std::map<int, Calls>& by_rank) {
   return targets;
 }
 
-// How many of `ranks` are in a process group ("0,2"; empty: all).
-std::size_t members_of(const std::string& group, const std::map<int, Calls>& ranks) {
-  if (group.empty()) return ranks.size();
-  std::istringstream list(group);
-  std::size_t count = 0;
-  for (std::string rank; std::getline(list, rank, ',');) count += ranks.count(std::stoi(rank));
-  return count;
-}
-
 // The ranks of each process group issued the same calls in it; the others take no part.
-bool pair_up_by_group(const std::map<int, Calls>& by_rank) {
+bool pair_up_by_group(const Timeline& timeline, const std::map<int, Calls>& by_rank) {
   std::map<std::string, std::map<int, Calls>> by_group;
   for (const auto& [rank, calls] : by_rank) {
     for (const auto* call : calls) by_group[call->group][rank].push_back(call);
   }
   return std::all_of(by_group.begin(), by_group.end(), [&](const auto& entry) {
     const auto& calls = entry.second;
-    return calls.size() == members_of(entry.first, by_rank) &&
+    const auto members = members_of(timeline, entry.first);
+    const auto here = std::count_if(members.begin(), members.end(),
+                                    [&](int rank) { return by_rank.contains(rank); });
+    return static_cast<std::ptrdiff_t>(calls.size()) == here &&
            std::all_of(calls.begin(), calls.end(), [&](const auto& member) {
              return pair_up(member.second, calls.begin()->second);
            });
@@ -113,7 +107,7 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
     std::map<int, Calls> by_rank;
     for (int rank : timeline.ranks())
       by_rank[rank] = gradient_calls(*step, rank, timeline.has_wrapper());
-    if (pair_up_by_group(by_rank)) continue;
+    if (pair_up_by_group(timeline, by_rank)) continue;
     Finding finding = finding_of(kRankDependentManualSync);
     finding.first_step = step->number;
     std::size_t max_calls = 0;
