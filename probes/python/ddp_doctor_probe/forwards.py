@@ -205,7 +205,7 @@ class Forwards:
     def wrapper_called(self, wrapper):
         """A wrapper's forward is about to run while modules are not watched. Returns whether to call forward_ends afterwards."""
         session = self.session
-        if self.hooks or session.busy or session.closed or session.backwards.depth:
+        if self.hooks or session.closed or session.busy() or session.backwards.depth:
             return False
         if self.torch.is_grad_enabled():
             self.inside.clear()  # its last forward raised, and the program continued
@@ -215,7 +215,7 @@ class Forwards:
     def module_called(self, module, arguments):
         """Any module's forward is about to run. Called very often."""
         session = self.session
-        if session.busy or session.closed or session.backwards.depth:
+        if session.closed or session.busy() or session.backwards.depth:
             return
         is_wrapper = isinstance(module, self.torch.nn.parallel.DistributedDataParallel)
         if not self.torch.is_grad_enabled():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Guards every call from the program into the probe: exceptions of the probe do not reach the program, the cost is measured, and
-processes forked from the rank do nothing (patches.py closes the session there)."""
+"""Guards every call from the program into the probe: exceptions of the probe do not reach the program, the cost is measured, what the probe
+itself calls is not observed, and processes forked from the rank do nothing (patches.py closes the session there)."""
 import functools
+import threading
 import time
 
 
@@ -11,17 +12,18 @@ def passive(method):
     @functools.wraps(method)
     def guarded(self, *arguments):
         session = self.session
-        if session.closed or session.busy:
+        if session.closed or session.busy():
             return None
-        session.busy = True
-        begin = time.perf_counter_ns()
-        try:
-            return method(self, *arguments)
-        except Exception as error:
-            session.failed(method.__name__, error)
-            return None
-        finally:
-            session.probe_ns += time.perf_counter_ns() - begin
-            session.busy = False
+        with session.turn:  # another thread's call waits: a step that it does not see would be missing
+            session.owner = threading.get_ident()
+            begin = time.perf_counter_ns()
+            try:
+                return method(self, *arguments)
+            except Exception as error:
+                session.failed(method.__name__, error)
+                return None
+            finally:
+                session.probe_ns += time.perf_counter_ns() - begin
+                session.owner = 0
 
     return guarded

@@ -7,6 +7,7 @@ end of the program; in between only counts are kept.
 import faulthandler
 import os
 import sys
+import threading
 import time
 import traceback
 import weakref
@@ -40,7 +41,8 @@ class Session:
         self.warmup = max(1, int(os.environ.get("DDP_DOCTOR_WARMUP") or 20))
         self.last_step = int(os.environ.get("DDP_DOCTOR_STEPS") or 0) or None  # that is examined
         self.values_budget = KEPT_VALUES
-        self.closed = self.left = self.busy = self.raised = False
+        self.closed = self.left = self.raised = False
+        self.turn, self.owner = threading.Lock(), 0  # one thread at a time is in the probe; its identifier
         self.probe_ns = 0  # time spent in the probe since the last step
         self.number = 1  # of the current step
         self.before = 0  # steps before the last wrapper was made: one rank may have trained something else first
@@ -70,6 +72,10 @@ class Session:
         self.steps = Steps(self)
         self.forwards.watch()
         self.enter(native.BATCH)
+
+    def busy(self):
+        """Whether the probe itself makes this call."""
+        return self.owner == threading.get_ident()
 
     def enter(self, phase):
         self.phase = phase
