@@ -100,8 +100,8 @@ TEST(CommunicationHook, IsNamedWhereItReturnsWhatItWasGiven) {
 TEST(InitialWeights, NameTheLoadAfterTheWrappersBroadcast) {
   auto run = wrapped();
   run.differ(1, 0, Stage::kWeight, 0);
-  run.fact(0, 1, "wrapper 0", "loaded", "true");
-  run.record(0).sites.push_back({"load_state_dict", 1, "resume.py", 7, {}});
+  run.fact(0, 1, "wrapper 0", "loaded", "1");
+  run.record(0).sites.push_back({"load_state_dict 1", 1, "resume.py", 7, {}});
   const auto finding = found("DDP302", std::move(run));
   ASSERT_TRUE(finding);
   EXPECT_EQ(kind_of(*finding), "after-wrapping");
@@ -115,7 +115,7 @@ TEST(InitialWeights, AreNotBlamedOnALoadWhereNothingWasBroadcast) {
     auto run = wrapped();
     run.differ(1, 0, Stage::kWeight, 0);
     for (int rank : {0, 1}) {
-      run.fact(rank, 1, "wrapper 0", "loaded", "true");
+      run.fact(rank, 1, "wrapper 0", "loaded", "1");
       if (another_group) {
         run.fact(rank, 1, "wrapper 0", "ranks", "[" + std::to_string(rank) + "]");
       } else {

@@ -95,6 +95,16 @@ TEST(OptimizerDiffers, NamesTheHyperParameterAndExplainsTheDrift) {
   EXPECT_EQ(findings[0].evidence["by_rank"], (std::vector<std::string>{"0.1", "0.05"}));
 }
 
+TEST(OptimizerDiffers, PrintsAsManyDigitsAsItTakesToTellThemApart) {
+  const auto rates = [](const std::string& rank0, const std::string& rank1) {
+    return found("DDP304", with_rates(R"([{"lr":)" + rank0 + "}]", R"([{"lr":)" + rank1 + "}]"))
+        ->evidence["by_rank"];
+  };
+  EXPECT_EQ(rates("0.09999999999999999", "0.05"), (std::vector<std::string>{"0.1", "0.05"}));
+  EXPECT_EQ(rates("0.09999999999999999", "0.1"),
+            (std::vector<std::string>{"0.09999999999999999", "0.1"}));
+}
+
 TEST(OptimizerDiffers, SeesAGroupThatOneRankLacks) {
   const auto finding = found("DDP304", with_rates(R"([{"lr":0.1},{"lr":0.2}])", R"([{"lr":0.1}])"));
   ASSERT_TRUE(finding);
@@ -176,6 +186,25 @@ TEST(UpdateOutsideOptimizer, StaysQuietWhereStepsInBetweenWereNotSeen) {
   run.differ(1, 1, Stage::kWeight, 4);
   for (int rank : {0, 1}) run.step(rank, 3).examined = false;
   EXPECT_THAT(diagnosed(run), ElementsAre("DDP301"));
+}
+
+TEST(UpdateOutsideOptimizer, BlamesALoadAmongTheStepsThatWereNotSeen) {
+  const auto run_of = [](std::int64_t loaded) {
+    auto run = before_step(4, 2.0, 2.5);
+    run.differ(1, 1, Stage::kWeight, 4);
+    for (int rank : {0, 1}) run.step(rank, 3).examined = false;
+    run.fact(1, loaded, "wrapper 0", "loaded", "2");
+    run.record(1).sites.push_back({"load_state_dict 2", loaded, "resume.py", 7, {}});
+    return diagnose(run.build()).findings;
+  };
+  const auto findings = run_of(3);
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP305"));
+  EXPECT_THAT(codes_of(findings[0].consequences), ElementsAre("DDP301"));
+  EXPECT_EQ(findings[0].certainty, Certainty::kLikely);
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_EQ(findings[0].where->line, 7);
+  EXPECT_THAT(findings[0].message, HasSubstr("rank 1 only called load_state_dict"));
+  EXPECT_THAT(codes_of(run_of(2)), ElementsAre("DDP301")) << "they were equal after it";
 }
 
 // Frozen weights need not be examined in consecutive steps: no optimizer changes them in between.

@@ -127,6 +127,20 @@ TEST(ParametersReplaced, StayQuietWhereGradientsAgree) {
   EXPECT_THAT(diagnosed(run), IsEmpty());
 }
 
+// The gradient of a parameter that no optimizer holds is not recorded.
+TEST(ParametersReplaced, AreLikelyWhereTheOptimizerHoldsTheFormerOnes) {
+  auto run = healthy();
+  run.usage(1, [](int, Usage& usage) {
+    usage.replaced = true;
+    usage.in_optimizer = false;
+  });
+  const auto finding = found("DDP105", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  run.usage(1, [](int, Usage& usage) { usage.used = false; });
+  EXPECT_FALSE(found("DDP105", run)) << "nor does any loss depend on it";
+}
+
 TEST(ParametersReplaced, StayQuietWhereNoneWas) {
   auto run = healthy();
   apart(run);

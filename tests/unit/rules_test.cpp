@@ -298,6 +298,16 @@ TEST(NeedlessFindUnused, StaysQuietWhereOneRankLeavesSomethingOutOnce) {
   EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP204")));
 }
 
+TEST(NeedlessFindUnused, IsNotDecidedWhereNoForwardWentThroughTheWrapper) {
+  RunBuilder run(2, {"a", "b"}, 3);
+  run.wrapper({{"find_unused_parameters", "1"}});
+  run.each_step([](int, StepRecord& step) {
+    step.forwards_through_wrapper = 0;
+    step.forwards_around_wrapper = 1;
+  });
+  EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP204")));
+}
+
 TEST(StaticGraphViolated, SeesTheUsedSetChange) {
   RunBuilder run(2, {"a", "b"}, 4);
   run.wrapper({{"static_graph", "1"}}).unused(0, 0, 1, 2).unused(1, 0, 1, 2);

@@ -15,19 +15,22 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   Finding finding = finding_of(kParametersReplaced);
   std::set<int> replaced;
-  bool harm = false;
+  bool harm = false, left_out = false;
   for (const auto* step : steps) {
     for (int rank : step->distinct_users()) {
       for (int id : timeline.trainable()) {
         const auto usage = step->usage(rank, id);
         if (!usage || !usage->replaced) continue;
         replaced.insert(id);
+        // No optimizer holds the new one, so its gradient was not recorded.
+        left_out = left_out || (usage->used && !usage->in_optimizer);
         if (!finding.first_step) finding.first_step = step->number;
       }
     }
     harm = harm || (!replaced.empty() && !differing(timeline, *step, Stage::kGradient).empty());
   }
-  if (replaced.empty() || !harm) return std::vector<Finding>{};
+  if (!harm && !left_out) return std::vector<Finding>{};
+  if (!harm) finding.certainty = Certainty::kLikely;
   finding.where = where(timeline, "wrap");
   finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, replaced);
@@ -41,7 +44,8 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
       list_of(finding.parameters), replaced.size() == 1 ? "was" : "were");
   finding.prescription = {
       "Move, cast or replace parameters before DistributedDataParallel(model), or wrap the model "
-      "again afterwards. To load values, use load_state_dict or parameter.data.copy_().",
+      "again afterwards. To load values, use load_state_dict without assign=True, or "
+      "parameter.data.copy_().",
       "allreduce-flat"};
   return std::vector{finding};
 }

@@ -25,6 +25,13 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
     return std::vector<Finding>{};
   }
   const auto steps = complete_steps(timeline);
+  // The flag acts in the wrapper's own forward; where none ran, another rule speaks.
+  const auto bypassed = [](const TimelineStep* step) {
+    return step->first()->forwards_around_wrapper > 0 &&
+           step->first()->forwards_through_wrapper == 0;
+  };
+  if (std::all_of(steps.begin(), steps.end(), bypassed))
+    return Undecidable{"no forward went through the wrapper"};
   for (const auto* step : steps) {
     for (int rank : step->distinct_users()) {
       if (!unused(timeline, *step, rank).empty()) return std::vector<Finding>{};

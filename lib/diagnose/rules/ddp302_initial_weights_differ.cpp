@@ -91,7 +91,7 @@ void blame_change_after_wrapping(const Timeline& timeline, const std::string& si
   finding.evidence["kind"] = "after-wrapping";
   std::string what = "something changed them afterwards";
   if (!loaded.empty()) {
-    finding.where = where(timeline, "load_state_dict");
+    finding.where = where(timeline, "load_state_dict 1");
     finding.evidence["loaded_on"] = loaded;
     what = fmt::format("load_state_dict changed them afterwards, on {}",
                        loaded == timeline.ranks() ? "every rank, from different states"

@@ -20,18 +20,28 @@ struct Difference {
   std::vector<std::string> by_rank;
 };
 
+// To six digits, unless the values differ only in later ones.
+std::vector<std::string> in_words(const std::vector<json>& values) {
+  std::vector<std::string> texts;
+  for (const auto& value : values)
+    texts.push_back(value.is_number_float() ? fmt::format("{:.6g}", value.get<double>())
+                                            : value.dump());
+  if (std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts[0]; }))
+    std::transform(values.begin(), values.end(), texts.begin(),
+                   [](const json& value) { return value.dump(); });
+  return texts;
+}
+
 // The first hyper-parameter that is not the same on every rank; `groups` by rank.
 std::optional<Difference> difference(const std::vector<json>& groups) {
   for (std::size_t g = 0; g < groups.front().size(); ++g) {
     for (const auto& [key, value] : groups.front()[g].items()) {
-      Difference found{key, g, {}};
-      bool differs = false;
-      for (const auto& rank : groups) {
-        const json other = g < rank.size() ? rank[g].value(key, json()) : json();
-        differs = differs || other != value;
-        found.by_rank.push_back(other.dump());
-      }
-      if (differs) return found;
+      std::vector<json> by_rank;
+      for (const auto& rank : groups)
+        by_rank.push_back(g < rank.size() ? rank[g].value(key, json()) : json());
+      if (std::any_of(by_rank.begin(), by_rank.end(),
+                      [&](const json& other) { return other != value; }))
+        return Difference{key, g, in_words(by_rank)};
     }
   }
   return {};

@@ -72,6 +72,30 @@ std::vector<int> frozen(const Timeline& timeline) {
   return ids;
 }
 
+// load_state_dict of a wrapped module or of a part of it.
+struct Loads {
+  std::vector<int> ranks;
+  std::optional<Where> where;
+};
+
+// Those after step `last`, up to the update of step `step`.
+Loads loads_between(const Timeline& timeline, std::int64_t last, std::int64_t step) {
+  Loads loads;
+  for (int rank : timeline.ranks()) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    const auto found = std::find_if(record->facts.begin(), record->facts.end(), [&](const Fact& f) {
+      return f.subject.starts_with("wrapper ") && f.key == "loaded" && f.step > last &&
+             f.step <= step;
+    });
+    if (found == record->facts.end()) continue;
+    loads.ranks.push_back(rank);
+    if (!loads.where)
+      loads.where = where(timeline, fmt::format("load_state_dict {}", found->value));
+  }
+  return loads;
+}
+
 Verdict check_update_outside_optimizer(const Timeline& timeline) {
   std::vector<const TimelineStep*> steps;  // with the state before the first one
   for (const auto& step : timeline.steps) {
@@ -80,39 +104,51 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   if (steps.size() < 2) return Undecidable{"no step was completed by every rank"};
   Finding finding = finding_of(kUpdateOutsideOptimizer);
   std::set<int> changed;
+  Loads loads;
   const auto frozen_ids = frozen(timeline);
   for (std::size_t i = 1; i < steps.size() && !finding.first_step; ++i) {
     const TimelineStep &last = *steps[i - 1], &step = *steps[i];
     for (int id : step.same_everywhere(Stage::kWeight) ? std::vector<int>{} : frozen_ids) {
       if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
     }
-    // Between steps that are not consecutive, the optimizer stepped without being examined.
+    loads = loads_between(timeline, last.number, step.number);
     if (step.number == last.number + 1 && !all_equal_before(last, step)) {
       for (int id : timeline.trainable()) {
         if (equal_after(last, id) && different_before(timeline, last, step, id)) changed.insert(id);
       }
     }
+    // Between steps that are not consecutive, the optimizer stepped without being examined.
+    if (step.number > last.number + 1 && !loads.ranks.empty() &&
+        !step.same_everywhere(Stage::kWeight)) {
+      for (int id : timeline.trainable()) {
+        if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
+      }
+      if (!changed.empty()) finding.certainty = Certainty::kLikely;
+    }
     if (!changed.empty()) finding.first_step = step.number;
   }
   if (changed.empty()) return std::vector<Finding>{};
-  finding.where = where(timeline, "step");
-  finding.ranks = timeline.ranks();
+  finding.where = loads.where ? loads.where : where(timeline, "step");
+  finding.ranks = loads.ranks.empty() ? timeline.ranks() : loads.ranks;
   finding.parameters = parameters_of(timeline, changed);
   finding.evidence["parameters_changed"] = changed.size();
   const bool all_frozen = std::all_of(changed.begin(), changed.end(), [&](int id) {
     return !timeline.tensors[static_cast<std::size_t>(id)].trainable;
   });
   finding.evidence["frozen"] = all_frozen;
-  finding.message =
-      all_frozen ? fmt::format(
-                       "The frozen weights of {} were equal on every rank and differ in step {}: "
-                       "something other than the optimizer changed them on some ranks.",
-                       list_of(finding.parameters), *finding.first_step)
-                 : fmt::format(
-                       "The weights of {} were equal on every rank after the previous step and "
-                       "differ before the update of step {}: something other than the optimizer "
-                       "changed them on some ranks.",
-                       list_of(finding.parameters), *finding.first_step);
+  std::string changed_by = "something other than the optimizer changed them on some ranks";
+  if (!loads.ranks.empty()) {
+    finding.evidence["loaded_on"] = loads.ranks;
+    changed_by = fmt::format(
+        "in between, {} called load_state_dict",
+        loads.ranks == timeline.ranks() ? "every rank" : ranks_of(loads.ranks) + " only");
+  }
+  const bool certain = finding.certainty == Certainty::kCertain;
+  finding.message = fmt::format(
+      "The {}weights of {} were equal on every rank {} and differ {} step {}: {}.",
+      all_frozen ? "frozen " : "", list_of(finding.parameters),
+      all_frozen || !certain ? "when last examined" : "after the previous step",
+      all_frozen || !certain ? "in" : "before the update of", *finding.first_step, changed_by);
   finding.prescription = {
       "Find what writes to the weights between optimizer steps (loading a checkpoint, an EMA swap, "
       "clamping, noise, re-initialization). Do it identically on every rank, or broadcast the "

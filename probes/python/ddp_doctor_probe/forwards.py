@@ -5,6 +5,7 @@ import weakref
 from . import graph, native, places
 from .passive import passive
 
+MAX_LOADS = 100  # of a wrapper, that are recorded
 GRAPH_STEPS = 2  # steps in which the output's graph is read, at the start and after each change in the used parameters
 compiles = False  # the program called torch.compile
 ARGUMENTS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view", "bucket_bytes_cap")
@@ -25,6 +26,7 @@ class Wrapper:
         self.seen = False  # a forward was seen; inside torch.compile none can be seen
         self.forwarded = False  # since the last backward
         self.norm_seen = False
+        self.loads = 0  # calls of load_state_dict
         self.group = ""  # as in the call log
         self.forward = self.backward = 0  # numbers of the calls in progress, in the call log
 
@@ -180,8 +182,10 @@ class Forwards:
         """load_state_dict of a wrapper, of its module or of a part of it: no longer what the wrapper's constructor broadcast."""
         made = self.wrapper_of.get(module) or self.owner_of.get(module)
         if made is not None:
-            self.session.fact(f"wrapper {made.number}", "loaded", True)
-            self.session.site("load_state_dict")
+            made.loads += 1
+            if made.loads <= MAX_LOADS:
+                self.session.fact(f"wrapper {made.number}", "loaded", made.loads)
+                self.session.site(f"load_state_dict {made.loads}")
 
     def write_runtime_fields(self):
         """PyTorch's logging data of each wrapper, once it is filled in; the last one is kept."""
