@@ -115,6 +115,13 @@ class Judge {
     });
   }
 
+  // `rank` issued that call while a forward of a wrapper was running.
+  bool in_forward(int rank, const LoggedCall& issued) const {
+    return std::any_of(logs_.at(rank)->begin(), logs_.at(rank)->end(), [&](const LoggedCall& call) {
+      return call.op == "ddp.forward" && call.end_ns == 0 && call.number < issued.number;
+    });
+  }
+
   // Ranks that finished the pass over the data that the others are still in.
   std::vector<int> ahead() const {
     std::vector<int> ranks;
@@ -253,6 +260,7 @@ class Judge {
                                           [&](int rank) { return visited(rank, site, site.step); });
     if (both_in_step || trained_after(hand.front(), site)) return mismatch();
     if (visited_by_any(training, site)) return uneven(hand);
+    if (in_forward(hand.front(), site)) return local(hand);
     // No other rank ever reached that line. If it is inside the training loop, these ranks issued
     // the collective alone; if it is after the loop, they have left it.
     const auto here = timeline_.stacks.find(training.front());

@@ -236,6 +236,18 @@ TEST(RankLocalCollective, NamesABarrierThatTheOthersNeverReach) {
   EXPECT_THAT(findings[0].ranks, ElementsAre(0));
 }
 
+TEST(RankLocalCollective, NamesABarrierInsideAForwardThatTheOthersReturnedFrom) {
+  for (const bool inside : {true, false}) {
+    Hang hang;
+    hang.local(0, "ddp.forward", 9, 4).end_ns = inside ? 0 : 1;
+    hang.waits(0, "barrier", 25);
+    hang.waits(1, "ddp.backward", 10);
+    const auto findings = hang.findings();
+    ASSERT_THAT(codes_of(findings), ElementsAre(inside ? "DDP505" : "DDP503"));
+    EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+  }
+}
+
 // ---- DDP502
 
 TEST(CollectiveMismatch, IsFoundWhereRanksReduceDifferentNumbersOfThings) {

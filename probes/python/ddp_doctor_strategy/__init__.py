@@ -11,10 +11,12 @@
 
 Each records once what it did (`applied`) or what it could not do (`cannot`).
 """
+import collections
 import os
 
 KEY = "DDP_DOCTOR_APPLY"
 _reported = set()
+_in_flight = collections.deque(maxlen=64)  # the last tensors of our collectives, emptied
 
 
 def wanted():
@@ -34,6 +36,17 @@ def install(torch):
             gradients.install(torch, name)
         else:
             broadcasts.install(torch, name)
+
+
+def collective(torch, name, tensor, *arguments):
+    """torch.distributed's collective of that name.
+
+    A thread of Gloo drops its tensors a moment after the collective returned. Were it the last to hold one that Python made, it would wait for
+    the interpreter, which in torch 1 waits for that thread where the process group ends."""
+    alias = tensor.data
+    getattr(torch.distributed, name)(alias, *arguments)
+    alias.data = alias.new_empty(0)
+    _in_flight.append(alias)
 
 
 def applied(name, what):

@@ -4,7 +4,7 @@ import functools
 import inspect
 import weakref
 
-from . import applied, moments
+from . import applied, collective, moments
 
 
 def install(torch, name):
@@ -61,7 +61,7 @@ def _buffers(torch, name):
 def _broadcast(torch, tensors):
     with torch.no_grad():
         for tensor in tensors:
-            torch.distributed.broadcast(tensor.data, 0)
+            collective(torch, "broadcast", tensor, 0)
 
 
 def _name(torch, module):

@@ -7,7 +7,7 @@ optimizer holds, with zeros if it has no gradient; a parameter without a gradien
 import functools
 import weakref
 
-from . import applied, moments
+from . import applied, collective, moments
 
 
 def install(torch, name):
@@ -95,7 +95,7 @@ def _before_unscaling(torch, synchronize, done):
 def _counts(torch, parameters):
     """How many ranks have a gradient, by parameter."""
     present = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
-    torch.distributed.all_reduce(present)
+    collective(torch, "all_reduce", present)
     return [int(count) for count in present.tolist()]
 
 
@@ -113,7 +113,7 @@ def _flat(torch, parameters):
             groups.setdefault((parameter.dtype, parameter.device), []).append(parameter)
     for members in groups.values():
         flat = torch.cat([_gradient_of(torch, p).reshape(-1) for p in members])
-        torch.distributed.all_reduce(flat)
+        collective(torch, "all_reduce", flat)
         flat.div_(torch.distributed.get_world_size())
         at = 0
         for parameter in members:
@@ -125,7 +125,7 @@ def _each(torch, parameters):
     for parameter, count in zip(parameters, _counts(torch, parameters)):
         if count:
             gradient = _gradient_of(torch, parameter).contiguous()
-            torch.distributed.all_reduce(gradient)
+            collective(torch, "all_reduce", gradient)
             _give(torch, parameter, gradient.div_(torch.distributed.get_world_size()))
 
 
