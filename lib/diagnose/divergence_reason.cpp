@@ -25,7 +25,12 @@ class Judge {
   Judge(const Timeline& timeline, const Logs& logs, Divergence& found)
       : timeline_(timeline), logs_(logs), found_(found) {
     for (int rank : members_of(timeline, found.group)) {
-      if (!found.at.contains(rank)) missing_.push_back(rank);
+      if (found.at.contains(rank)) continue;
+      if (const auto* forward = waits_in_wrapper(rank)) {
+        found.at[rank] = forward;
+      } else {
+        missing_.push_back(rank);
+      }
     }
   }
 
@@ -66,6 +71,20 @@ class Judge {
   const LoggedCall* waiting_call(int rank) const {
     const LoggedCall* call = waits_in(*logs_.at(rank));
     return call != nullptr && call->position > 0 ? call : nullptr;
+  }
+
+  // The forward in which DistributedDataParallel itself waits for the others, to make its buckets
+  // anew: the log takes it for a forward that synchronizes nothing.
+  const LoggedCall* waits_in_wrapper(int rank) const {
+    const auto stack = timeline_.stacks.find(rank);
+    const auto log = logs_.find(rank);
+    if (stack == timeline_.stacks.end() || stack->second.empty() || log == logs_.end() ||
+        log->second->empty())
+      return nullptr;
+    const LoggedCall& last = log->second->back();
+    const bool inside = last.op == "ddp.forward" && last.end_ns == 0 &&
+                        stack->second.front().file.ends_with("torch/nn/parallel/distributed.py");
+    return inside ? &last : nullptr;
   }
 
   bool finished(int rank) const {

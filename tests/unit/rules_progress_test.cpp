@@ -114,6 +114,21 @@ TEST(UnevenInputs, NamesTheRankWhoseLoaderIsExhausted) {
                                          HasSubstr("rank 0 waits in the backward")));
 }
 
+// In its second forward DistributedDataParallel makes its buckets anew, with a broadcast.
+TEST(UnevenInputs, NamesTheRankThatLeftAnotherWaitingInTheWrappersOwnForward) {
+  for (const char* innermost : {"torch/nn/parallel/distributed.py", "train.py"}) {
+    Hang hang;
+    hang.local(0, "ddp.forward", 9, 4).end_ns = 0;
+    hang.waits(1, "barrier", 20);
+    auto timeline = hang.run().build();
+    timeline.stacks[0] = {{innermost, 1797, "_pre_forward"}, {"train.py", 9, "main"}};
+    const auto findings = diagnose(timeline).findings;
+    const bool in_wrapper = std::string_view(innermost) != "train.py";
+    ASSERT_THAT(codes_of(findings), ElementsAre(in_wrapper ? "DDP503" : "DDP501"));
+    EXPECT_THAT(findings[0].ranks, ElementsAre(in_wrapper ? 1 : 0));
+  }
+}
+
 TEST(UnevenInputs, NamesTheRankThatCameToItsEndAndTookItsPeerDown) {
   Hang hang;
   hang.waits(0, "ddp.backward", 10);
