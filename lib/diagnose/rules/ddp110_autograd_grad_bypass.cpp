@@ -26,6 +26,7 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   Finding finding = finding_of(kAutogradGradBypass);
   std::set<int> parameters;
   std::size_t affected = 0;
+  int optimizer = 0;  // that steps on them first
   for (const auto* step : steps) {
     std::set<int> here;
     for (int id : differing(timeline, *step, Stage::kGradient)) {
@@ -36,23 +37,29 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
     if (here.empty()) continue;
     ++affected;
     parameters.insert(here.begin(), here.end());
-    if (!finding.first_step) finding.first_step = step->number;
+    if (!finding.first_step) {
+      finding.first_step = step->number;
+      optimizer = step->first()->optimizer;
+    }
   }
   if (affected == 0) return std::vector<Finding>{};
   const bool all = parameters.size() == timeline.trainable().size();
   finding.where = where(timeline, "autograd.grad");
-  if (!finding.where) finding.where = where(timeline, "step");
+  const bool by_autograd = finding.where.has_value();
+  if (!by_autograd) finding.where = where(timeline, fmt::format("step {}", optimizer));
   finding.ranks = timeline.ranks();
   if (!all) finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["parameters_assigned"] = parameters.size();
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "The gradients of {} did not come from backward(): they were computed by torch.autograd.grad "
-      "or a functional API and assigned. Nothing reduces them, and they differ across ranks in {} "
-      "of {}.",
-      all ? "every parameter" : list_of(finding.parameters), affected,
-      count_of(steps.size(), "step"));
+      "The gradients of {} did not come from backward(): they were computed {} and assigned. "
+      "Nothing "
+      "reduces them, and they differ across ranks in {} of {}.",
+      all ? "every parameter" : list_of(finding.parameters),
+      by_autograd ? "by torch.autograd.grad"
+                  : "in another way, such as a functional API or a difference of weights,",
+      affected, count_of(steps.size(), "step"));
   finding.prescription = {
       "Compute them with loss.backward() on a forward through the wrapper, or all-reduce them by "
       "hand before optimizer.step().",

@@ -35,12 +35,13 @@ std::vector<std::string> in_words(const std::vector<json>& values) {
 // The first hyper-parameter that is not the same on every rank; `groups` by rank.
 std::optional<Difference> difference(const std::vector<json>& groups) {
   for (std::size_t g = 0; g < groups.front().size(); ++g) {
-    for (const auto& [key, value] : groups.front()[g].items()) {
+    for (const auto& entry : groups.front()[g].items()) {
+      const std::string& key = entry.key();
       std::vector<json> by_rank;
       for (const auto& rank : groups)
         by_rank.push_back(g < rank.size() ? rank[g].value(key, json()) : json());
       if (std::any_of(by_rank.begin(), by_rank.end(),
-                      [&](const json& other) { return other != value; }))
+                      [&](const json& other) { return other != by_rank.front(); }))
         return Difference{key, g, in_words(by_rank)};
     }
   }
