@@ -243,6 +243,36 @@ TEST(RepeatedBackward, StaysQuietForAccumulation) {
   EXPECT_THAT(diagnosed(run), ElementsAre("DDP103"));
 }
 
+// ---- DDP108: in hooks on parameters
+
+RunBuilder hooked_gradients(const std::string& key, const std::string& rank0,
+                            const std::string& rank1) {
+  auto run = healthy();
+  run.fact(0, 2, "gradient hook head.weight", key, rank0);
+  run.fact(1, 2, "gradient hook head.weight", key, rank1);
+  return run;
+}
+
+TEST(ClipBeforeSync, SeesElementsThatAHookClamps) {
+  const auto finding = found("DDP108", hooked_gradients("clamped", "0.01", "0.01"));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  EXPECT_EQ(finding->first_step, 2);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+  EXPECT_THAT(finding->message, HasSubstr("elements of at most 0.01"));
+}
+
+TEST(ClipBeforeSync, SeesNormsThatAHookMakesEqual) {
+  const auto finding = found("DDP108", hooked_gradients("scaled", "[3.0,1.0]", "[2.0,1.0]"));
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->message, HasSubstr("a norm of 1"));
+}
+
+TEST(ClipBeforeSync, StaysQuietForAConstantFactorInAHook) {
+  EXPECT_FALSE(found("DDP108", hooked_gradients("scaled", "[3.0,1.5]", "[2.0,1.0]")));
+  EXPECT_FALSE(found("DDP108", hooked_gradients("scaled", "[3.0,1.5]", "[3.0,1.5]")));
+}
+
 // ---- DDP110
 
 TEST(AutogradGradBypass, IsAGradientThatNoBackwardMade) {

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/gradient_hooks.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
@@ -257,6 +258,29 @@ bool scaled_apart(const Timeline& timeline, const TimelineStep& step,
   return !is_weighted_mean(factors) && !becomes_weighted_mean(timeline, step, factors);
 }
 
+std::vector<Finding> clip_in_gradient_hooks(const Timeline& timeline) {
+  const auto clipping = clipping_in_gradient_hooks(timeline);
+  if (!clipping) return {};
+  Finding finding = finding_of(kClipBeforeSync);
+  finding.certainty = Certainty::kLikely;  // each rank's share may be limited on purpose
+  finding.ranks = {clipping->ranks.begin(), clipping->ranks.end()};
+  finding.first_step = clipping->first_step;
+  finding.parameters = parameters_of(timeline, clipping->parameters);
+  finding.where = where(timeline, "gradient-hook " + finding.parameters.front().name);
+  finding.evidence["kind"] = "gradient-hook";
+  finding.evidence["limit"] = clipping->limit;
+  finding.message = fmt::format(
+      "A hook (register_hook) clips the gradients of {} to {} {:.4g} on each rank, before they are "
+      "synchronized: the result is not the clipped mean.",
+      list_of(finding.parameters), clipping->by_norm ? "a norm of" : "elements of at most",
+      clipping->limit);
+  finding.prescription = {
+      "Clip the synchronized gradients instead: after backward() and before optimizer.step(), with "
+      "torch.nn.utils.clip_grad_norm_ or clip_grad_value_.",
+      ""};
+  return {finding};
+}
+
 Verdict check_clip_before_sync(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   Finding finding = finding_of(kClipBeforeSync);
@@ -273,7 +297,10 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
     finding.first_step = step->number;
     finding.evidence["factor_by_rank"] = *factors;
   }
-  if (affected == 0) return clip_by_parts(timeline, steps);
+  if (affected == 0) {
+    auto by_parts = clip_by_parts(timeline, steps);
+    return by_parts.empty() ? clip_in_gradient_hooks(timeline) : by_parts;
+  }
   if (const auto calls = calls_before_step(*timeline.step(*finding.first_step), 0); !calls.empty())
     finding.where = Where{calls.front()->file, calls.front()->line};
   finding.ranks = timeline.ranks();

@@ -71,7 +71,7 @@ std::optional<std::int64_t> first_step_apart(const Timeline& timeline) {
 }
 
 // The same parameters, registered in another order, on ranks that average them by position.
-std::vector<Finding> in_another_order(const Timeline& timeline) {
+std::vector<Finding> registered_in_another_order(const Timeline& timeline) {
   const auto* first = timeline.record(timeline.first_rank());
   const ByName reference = parameters_by_name(*first);
   const auto expected = order_of(*first, reference);
@@ -147,7 +147,7 @@ Verdict check_model_mismatch(const Timeline& timeline) {
     for (const auto& [name, tensor] : reference) compare(name);
     for (const auto& [name, tensor] : here) compare(name);
   }
-  if (ranks.empty()) return in_another_order(timeline);
+  if (ranks.empty()) return registered_in_another_order(timeline);
   // Report the parameters that are missing or differ in kind. A parameter that only has another
   // index is a consequence of those.
   std::vector<std::string> names;

@@ -10,6 +10,7 @@ record are written in C++ behind `native`.
     session    one per rank: from init_process_group to the end of the process; its parts, in the order of a training step:
       forwards     wrappers, forwards through them and forwards that bypass them
       backwards    backward passes, gradients as they arrive
+      gradient_hooks   what the program's hooks on parameters do to gradients
       collectives  those that the program calls itself
       steps        optimizer steps: a row of the record each
       usage        how each parameter was used in a step

@@ -11,6 +11,7 @@
     DistributedDataParallel.register_comm_hook       its name
     nn.Module.load_state_dict, register_parameter    weights loaded and parameters created after a model was wrapped
     nn.Module global forward hooks                   forwards that bypass wrappers, which modules ran: in recorded steps (forwards.py)
+    Tensor.register_hook                             what a hook on a parameter makes of its gradient
     torch.compile                                    whether the program uses it
     torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
     torch.optim.Optimizer.__init__                   where it is constructed
@@ -30,6 +31,7 @@ import multiprocessing.process
 import os
 import sys
 import warnings
+import weakref
 
 from . import forwards, note, places, session
 
@@ -43,7 +45,8 @@ COLLECTIVES = (
 
 def install(torch):
     for patch in (
-        _process_group, _collectives, _waiting, _join, _wrapper, _hook, _forward, _module, _backward, _optimizer, _scaler, _sampler, _loader, _spawned, _data_parallel, _forks,
+        _process_group, _collectives, _waiting, _join, _wrapper, _hook, _gradient_hook, _forward, _module, _backward, _optimizer, _scaler, _sampler,
+        _loader, _spawned, _data_parallel, _forks,
     ):
         try:
             patch(torch)
@@ -279,6 +282,29 @@ def _forward(torch):
     _replace(torch.nn.parallel.DistributedDataParallel, "forward", wraps_forward)
     if hasattr(torch, "compile"):
         _replace(torch, "compile", compiles)
+
+
+def _gradient_hook(torch):
+    def registers(original):
+        def register_hook(self, hook):
+            if not self.requires_grad or not self.is_leaf:
+                return original(self, hook)
+            parameter, place = weakref.ref(self), places.place()
+
+            @functools.wraps(hook, updated=())
+            def observed(gradient):
+                here = session.current
+                before = here.gradient_hooks.begins(gradient) if here is not None else None
+                result = hook(gradient)
+                if before is not None:
+                    here.gradient_hooks.ends(parameter(), before, gradient if result is None else result, place)
+                return result
+
+            return original(self, observed)
+
+        return register_hook
+
+    _replace(torch.Tensor, "register_hook", registers)
 
 
 def _backward(torch):

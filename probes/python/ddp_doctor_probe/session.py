@@ -17,6 +17,7 @@ from . import endings, native, note, places
 from .backwards import Backwards
 from .collectives import Collectives
 from .forwards import Forwards
+from .gradient_hooks import GradientHooks
 from .history import History
 from .inputs import Inputs
 from .passive import passive
@@ -67,6 +68,7 @@ class Session:
         self.tensors = Tensors(torch, self)
         self.forwards = Forwards(self)
         self.backwards = Backwards(self)
+        self.gradient_hooks = GradientHooks(self)
         self.collectives = Collectives(self)
         self.inputs = Inputs(self)
         self.steps = Steps(self)
