@@ -154,7 +154,7 @@ void RunWatch::diagnose_when_due() {
   if (over_ < next_step_ || looked_at_ < next_diagnosis_) return;
   diagnosed_until_ = over_;
   diagnosis_ = std::async(std::launch::async, [this, until = over_] {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);  // of this thread and its own
+    setpriority(PRIO_PROCESS, 0, 19);  // of this thread, on Linux, and of those that it starts
     const auto before = processor_time();
     Diagnosed done = diagnosed(until);
     // Records lose old steps while they are read (thinning.h): twice the same is no accident.
