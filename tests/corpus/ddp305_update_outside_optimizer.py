@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """For evaluation rank 0 swaps the averaged weights in, and nobody swaps the trained ones back."""
-# expect: DDP305 step 5
+# expect: DDP305 ranks 0 step 5
 import copy
 import sys
 
@@ -23,7 +23,7 @@ class EMA:
 
     def apply_to(self, module):
         self.backup = copy.deepcopy(module.state_dict())
-        module.load_state_dict(self.shadow)
+        module.load_state_dict(self.shadow)  # <- here
 
     def restore(self, module):
         module.load_state_dict(self.backup)
@@ -48,7 +48,7 @@ def main(variant):
         loss = nn.functional.mse_loss(model(x), x.relu().sum(1, keepdim=True))
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()  # <- here
+        optimizer.step()
         ema.update(model.module)
         if step == 4 and rank == 0:
             ema.apply_to(model.module)

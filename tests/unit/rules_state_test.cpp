@@ -189,8 +189,9 @@ TEST(UpdateOutsideOptimizer, StaysQuietWhereStepsInBetweenWereNotSeen) {
 }
 
 TEST(UpdateOutsideOptimizer, BlamesALoadAmongTheStepsThatWereNotSeen) {
-  const auto run_of = [](std::int64_t loaded) {
+  const auto run_of = [](std::int64_t loaded, bool synchronized = true) {
     auto run = before_step(4, 2.0, 2.5);
+    if (!synchronized) run.differ(1, 1, Stage::kGradient, 4);
     run.differ(1, 1, Stage::kWeight, 4);
     for (int rank : {0, 1}) run.step(rank, 3).examined = false;
     run.fact(1, loaded, "wrapper 0", "loaded", "2");
@@ -205,6 +206,8 @@ TEST(UpdateOutsideOptimizer, BlamesALoadAmongTheStepsThatWereNotSeen) {
   EXPECT_EQ(findings[0].where->line, 7);
   EXPECT_THAT(findings[0].message, HasSubstr("rank 1 only called load_state_dict"));
   EXPECT_THAT(codes_of(run_of(2)), ElementsAre("DDP301")) << "they were equal after it";
+  EXPECT_THAT(codes_of(run_of(3, false)), testing::Not(testing::Contains("DDP305")))
+      << "gradients explain it";
 }
 
 // Frozen weights need not be examined in consecutive steps: no optimizer changes them in between.

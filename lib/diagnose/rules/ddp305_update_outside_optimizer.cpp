@@ -117,9 +117,11 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
         if (equal_after(last, id) && different_before(timeline, last, step, id)) changed.insert(id);
       }
     }
-    // Between steps that are not consecutive, the optimizer stepped without being examined.
+    // Between steps that are not consecutive, the optimizer stepped without being examined, with
+    // gradients that are still the same everywhere.
     if (step.number > last.number + 1 && !loads.ranks.empty() &&
-        !step.same_everywhere(Stage::kWeight)) {
+        !step.same_everywhere(Stage::kWeight) &&
+        differing(timeline, step, Stage::kGradient).empty()) {
       for (int id : timeline.trainable()) {
         if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
       }

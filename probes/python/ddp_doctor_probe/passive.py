@@ -5,6 +5,8 @@ import functools
 import threading
 import time
 
+PATIENCE = 5  # seconds
+
 
 def passive(method):
     """Decorates a method of the session, or of a part of it, that is called from the program."""
@@ -14,16 +16,20 @@ def passive(method):
         session = self.session
         if session.closed or session.busy():
             return None
-        with session.turn:  # another thread's call waits: a step that it does not see would be missing
-            session.owner = threading.get_ident()
-            begin = time.perf_counter_ns()
-            try:
-                return method(self, *arguments)
-            except Exception as error:
-                session.failed(method.__name__, error)
-                return None
-            finally:
-                session.probe_ns += time.perf_counter_ns() - begin
-                session.owner = 0
+        # Another thread's call is waited for: a step that it hides would be missing. Not for ever, since it may be waiting for a GPU that waits
+        # for this thread.
+        if not session.turn.acquire(timeout=PATIENCE):
+            return None
+        session.owner = threading.get_ident()
+        begin = time.perf_counter_ns()
+        try:
+            return method(self, *arguments)
+        except Exception as error:
+            session.failed(method.__name__, error)
+            return None
+        finally:
+            session.probe_ns += time.perf_counter_ns() - begin
+            session.owner = 0
+            session.turn.release()
 
     return guarded
