@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
@@ -21,25 +22,21 @@ struct HookChange {
   double before = 0.0, after = 0.0;  // norms; only `after` if elements were clamped: to this size
 };
 
-std::optional<int> parameter_of_reducer(const Timeline& timeline, std::string_view name) {
-  for (const auto& tensor : timeline.tensors) {
-    if (tensor.name == name && tensor.ddp_index) return tensor.id;
-  }
-  return {};
-}
-
 std::vector<HookChange> changes(const Timeline& timeline, std::string_view kind) {
+  std::map<std::string_view, int> of_reducers;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.ddp_index) of_reducers.emplace(tensor.name, tensor.id);
+  }
   std::vector<HookChange> all;
   for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
     for (const auto& fact : record->facts) {
       if (fact.key != kind || !fact.subject.starts_with(kSubject)) continue;
-      const auto name = std::string_view(fact.subject).substr(kSubject.size());
-      const auto id = parameter_of_reducer(timeline, name);
+      const auto id = of_reducers.find(std::string_view(fact.subject).substr(kSubject.size()));
       const auto value = nlohmann::json::parse(fact.value, nullptr, false);
-      if (!id || value.is_discarded()) continue;
-      HookChange change{*id, rank, fact.step, 0.0, 0.0};
+      if (id == of_reducers.end() || value.is_discarded()) continue;
+      HookChange change{id->second, rank, fact.step, 0.0, 0.0};
       if (value.is_array() && value.size() == 2) {
         change.before = value[0].get<double>();
         change.after = value[1].get<double>();
@@ -73,15 +70,18 @@ std::optional<HookClipping> summary(const std::vector<HookChange>& found, bool b
 std::optional<HookClipping> clipping_in_gradient_hooks(const Timeline& timeline) {
   if (auto clamped = summary(changes(timeline, "clamped"), false)) return clamped;
   // Gradients of different norms that have the same norm afterwards; a constant factor makes none.
-  const auto scaled = changes(timeline, "scaled");
-  for (const auto& one : scaled) {
-    std::vector<HookChange> alike;
-    std::copy_if(scaled.begin(), scaled.end(), std::back_inserter(alike),
-                 [&](const HookChange& other) { return same_norm(other.after, one.after); });
-    const bool apart = std::any_of(alike.begin(), alike.end(), [&](const HookChange& other) {
-      return !same_norm(other.before, one.before);
+  auto scaled = changes(timeline, "scaled");
+  std::sort(scaled.begin(), scaled.end(),
+            [](const HookChange& a, const HookChange& b) { return a.after < b.after; });
+  for (auto first = scaled.begin(); first != scaled.end();) {
+    const auto last = std::find_if(first, scaled.end(), [&](const HookChange& other) {
+      return !same_norm(other.after, first->after);
     });
-    if (apart) return summary(alike, true);
+    const bool apart = std::any_of(first, last, [&](const HookChange& other) {
+      return !same_norm(other.before, first->before);
+    });
+    if (apart) return summary({first, last}, true);
+    first = last;
   }
   return {};
 }

@@ -204,7 +204,7 @@ TEST(UpdateOutsideOptimizer, BlamesALoadAmongTheStepsThatWereNotSeen) {
   EXPECT_EQ(findings[0].certainty, Certainty::kLikely);
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
   EXPECT_EQ(findings[0].where->line, 7);
-  EXPECT_THAT(findings[0].message, HasSubstr("rank 1 only called load_state_dict"));
+  EXPECT_THAT(findings[0].message, HasSubstr("only rank 1 called load_state_dict"));
   EXPECT_THAT(codes_of(run_of(2)), ElementsAre("DDP301")) << "they were equal after it";
   EXPECT_THAT(codes_of(run_of(3, false)), testing::Not(testing::Contains("DDP305")))
       << "gradients explain it";

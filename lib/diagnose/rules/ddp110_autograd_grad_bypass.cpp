@@ -54,8 +54,7 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "The gradients of {} did not come from backward(): they were computed {} and assigned. "
-      "Nothing "
-      "reduces them, and they differ across ranks in {} of {}.",
+      "Nothing reduces them, and they differ across ranks in {} of {}.",
       all ? "every parameter" : list_of(finding.parameters),
       by_autograd ? "by torch.autograd.grad"
                   : "in another way, such as a functional API or a difference of weights,",

@@ -111,7 +111,6 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     for (int id : step.same_everywhere(Stage::kWeight) ? std::vector<int>{} : frozen_ids) {
       if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
     }
-    loads = loads_between(timeline, last.number, step.number);
     if (step.number == last.number + 1 && !all_equal_before(last, step)) {
       for (int id : timeline.trainable()) {
         if (equal_after(last, id) && different_before(timeline, last, step, id)) changed.insert(id);
@@ -119,15 +118,20 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     }
     // Between steps that are not consecutive, the optimizer stepped without being examined, with
     // gradients that are still the same everywhere.
-    if (step.number > last.number + 1 && !loads.ranks.empty() &&
-        !step.same_everywhere(Stage::kWeight) &&
+    if (step.number > last.number + 1 && !step.same_everywhere(Stage::kWeight) &&
         differing(timeline, step, Stage::kGradient).empty()) {
+      std::set<int> apart;
       for (int id : timeline.trainable()) {
-        if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) changed.insert(id);
+        if (equal_after(last, id) && step.groups(id, Stage::kWeight).size() > 1) apart.insert(id);
       }
-      if (!changed.empty()) finding.certainty = Certainty::kLikely;
+      if (!apart.empty() && !loads_between(timeline, last.number, step.number).ranks.empty()) {
+        if (changed.empty()) finding.certainty = Certainty::kLikely;
+        changed.merge(apart);
+      }
     }
-    if (!changed.empty()) finding.first_step = step.number;
+    if (changed.empty()) continue;
+    finding.first_step = step.number;
+    loads = loads_between(timeline, last.number, step.number);
   }
   if (changed.empty()) return std::vector<Finding>{};
   finding.where = loads.where ? loads.where : where(timeline, "step");
@@ -143,7 +147,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     finding.evidence["loaded_on"] = loads.ranks;
     changed_by = fmt::format(
         "in between, {} called load_state_dict",
-        loads.ranks == timeline.ranks() ? "every rank" : ranks_of(loads.ranks) + " only");
+        loads.ranks == timeline.ranks() ? "every rank" : "only " + ranks_of(loads.ranks));
   }
   const bool certain = finding.certainty == Certainty::kCertain;
   finding.message = fmt::format(
