@@ -103,10 +103,11 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
     }
     auto& found = std::get<std::vector<Finding>>(verdict);
     const std::string& parallel = timeline.layout.model_parallel;
-    if (!parallel.empty() && !found.empty() && !rule.holds_for_parts) {
+    if (!parallel.empty() && !found.empty() && rule.on_mesh != OnMesh::kHolds) {
       diagnosis.not_checked.push_back(
           {rule.code, "what differs, or does not, may do so on purpose: " + parallel});
-      if (rule.severity == Severity::kError) diagnosis.undecided.emplace_back(rule.code);
+      if (rule.severity == Severity::kError && rule.on_mesh == OnMesh::kUndecided)
+        diagnosis.undecided.emplace_back(rule.code);
       continue;
     }
     diagnosis.checked.emplace_back(rule.code);

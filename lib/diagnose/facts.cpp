@@ -118,7 +118,8 @@ std::vector<int> differing(const Timeline& timeline, const TimelineStep& step, S
       const bool apart = groups.size() > 1 || (seen > 0 && seen < replicas.size());
       return apart && !(stage == Stage::kGradient && reduced_in_step(timeline, step, id, replicas));
     };
-    if (std::any_of(timeline.replicas.begin(), timeline.replicas.end(), differs)) ids.push_back(id);
+    const auto& replicas = timeline.replicas_of(id, stage);
+    if (std::any_of(replicas.begin(), replicas.end(), differs)) ids.push_back(id);
   }
   return ids;
 }
@@ -137,7 +138,8 @@ std::optional<TensorDigest> local_gradient(const Timeline& timeline, const Timel
   if (auto seen = step.find(rank, tensor, Stage::kLocalGradient)) return seen;
   if (auto seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
   // Neither a reducer nor a collective changed it: the optimizer got the local gradient.
-  if (timeline.tensors[static_cast<std::size_t>(tensor)].ddp_index) return {};
+  const auto& info = timeline.tensors[static_cast<std::size_t>(tensor)];
+  if (info.ddp_index || timeline.layout.placements.contains(name_in_model(info.name))) return {};
   const auto* record = step.at(rank);
   const auto left = step.sample(rank, tensor, Stage::kLocalGradient);
   const auto got = step.sample(rank, tensor, Stage::kGradient);

@@ -23,25 +23,24 @@ bool lost_its_reader(const Timeline& timeline, const Event& error) {
   return timeline.run.exits.empty() && error.text.find("BrokenPipeError") != std::string::npos;
 }
 
+bool was_stopped(const RankExit& exit) {
+  return exit.kind == RankExit::Kind::kStopped || exit.kind == RankExit::Kind::kTimedOut;
+}
+
 // Every rank finished and ended with one status that no interpreter gives an error, or was stopped
-// before it could: the program's own sign, such as "start me again".
+// after its last step, before it could: the program's own sign, such as "start me again".
 bool is_a_sign(const Timeline& timeline, int code) {
-  if (code < 2) return false;
-  const auto& exits = timeline.run.exits;
-  const auto& ranks = timeline.ranks();
-  return exits.size() == ranks.size() &&
-         std::all_of(exits.begin(), exits.end(),
-                     [&](const RankExit& exit) {
-                       return exit.kind == RankExit::Kind::kStopped ||
-                              exit.kind == RankExit::Kind::kTimedOut ||
-                              (exit.kind == RankExit::Kind::kExited && exit.code == code);
-                     }) &&
-         std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-           const auto* record = timeline.record(rank);
-           return record != nullptr &&
-                  std::any_of(record->events.begin(), record->events.end(),
-                              [](const Event& event) { return event.kind == "end"; });
-         });
+  if (code < 2 || timeline.run.exits.size() != timeline.ranks().size()) return false;
+  const std::int64_t last = timeline.steps.empty() ? 0 : timeline.steps.back().number;
+  return std::all_of(
+      timeline.run.exits.begin(), timeline.run.exits.end(), [&](const RankExit& exit) {
+        const auto* record = timeline.record(exit.rank);
+        if (record == nullptr) return false;
+        if (was_stopped(exit)) return !record->steps.empty() && record->steps.back().step == last;
+        const bool finished = std::any_of(record->events.begin(), record->events.end(),
+                                          [](const Event& event) { return event.kind == "end"; });
+        return finished && exit.kind == RankExit::Kind::kExited && exit.code == code;
+      });
 }
 
 }  // namespace
@@ -114,9 +113,7 @@ std::vector<int> silent_ranks(const Timeline& timeline) {
   std::vector<int> ranks;
   if (timeline.run.ending != Ending::kOwn) return ranks;  // they were ended in the midst of a step
   for (const auto& exit : timeline.run.exits) {
-    const bool ended =
-        exit.kind == RankExit::Kind::kStopped || exit.kind == RankExit::Kind::kTimedOut;
-    if (ended && timeline.error(exit.rank) == nullptr) ranks.push_back(exit.rank);
+    if (was_stopped(exit) && timeline.error(exit.rank) == nullptr) ranks.push_back(exit.rank);
   }
   return ranks;
 }

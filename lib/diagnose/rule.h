@@ -25,6 +25,14 @@ using Verdict = std::variant<std::vector<Finding>, Undecidable>;
 // of these separately if there are several.
 enum class Scope { kJob, kModel, kWrapper };
 
+// What its findings are worth where ranks hold different parts of one model, or are given the same
+// data on purpose.
+enum class OnMesh {
+  kUndecided,   // the cause may be on purpose, or a bug: nothing is proved
+  kNotChecked,  // it does not apply: another rule judges this there, or nothing is wrong with it
+  kHolds,       // it asks for a tensor's replicas (Timeline::replicas_of), or for none
+};
+
 inline constexpr char kNoCompleteStep[] = "no step was completed by every rank";
 
 // What must be there before a rule can decide anything.
@@ -48,8 +56,7 @@ struct Rule {
   // wait for the end: weights may still be averaged, a parameter used, a wrapper made, buffers
   // brought together.
   bool lasting = false;
-  // It is right even where ranks hold different parts of one model.
-  bool holds_for_parts = false;
+  OnMesh on_mesh = OnMesh::kUndecided;
 };
 
 // All rules, ordered by code.
@@ -72,6 +79,7 @@ extern const Rule kAutogradGradBypass;       // DDP110
 extern const Rule kRankDependentManualSync;  // DDP111
 extern const Rule kWrongProcessGroup;        // DDP112
 extern const Rule kRedundantSync;            // DDP113
+extern const Rule kNotReducedOverDimension;  // DDP114
 extern const Rule kCorruptedReduction;       // DDP115
 extern const Rule kUnusedParameters;         // DDP201
 extern const Rule kRankDependentGraph;       // DDP202

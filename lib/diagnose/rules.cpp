@@ -21,6 +21,7 @@ std::span<const Rule> all_rules() {
       kRankDependentManualSync,
       kWrongProcessGroup,
       kRedundantSync,
+      kNotReducedOverDimension,
       kCorruptedReduction,
       kUnusedParameters,
       kRankDependentGraph,

@@ -70,6 +70,7 @@ std::vector<Timeline> Timeline::parts() const {
       // A part has no kept values: those of the whole run apply.
       step.weight_drift = known->weight_drift;
     }
+    parts.back().place(placed_);
   }
   return parts;
 }

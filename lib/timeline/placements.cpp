@@ -12,31 +12,61 @@ namespace {
 
 using nlohmann::json;
 
-void add_ranks(const json& nested, std::set<int>& ranks) {
-  if (nested.is_number_integer()) ranks.insert(nested.get<int>());
+// Nested lists of ranks, as DeviceMesh.mesh.tolist() gives them.
+void add_ranks(const json& nested, std::size_t depth, Mesh& mesh) {
+  if (nested.is_number_integer()) mesh.ranks.push_back(nested.get<int>());
   if (!nested.is_array()) return;
-  for (const auto& one : nested) add_ranks(one, ranks);
+  if (mesh.shape.size() <= depth) mesh.shape.push_back(static_cast<int>(nested.size()));
+  for (const auto& one : nested) add_ranks(one, depth + 1, mesh);
 }
 
-Placement placement_from(const std::string& text) {
+Mesh mesh_from(const json& value) {
+  Mesh mesh;
+  add_ranks(value.value("mesh", json::array()), 0, mesh);
+  mesh.names = value.value("dimensions", std::vector<std::string>{});
+  return mesh;
+}
+
+// `meshes`: those that the rank has described so far, by number.
+Placement placement_from(const std::string& text, const std::map<int, Mesh>& meshes) {
   const json value = json::parse(text, nullptr, false);
   Placement placement;
   if (!value.is_object()) return placement;
-  placement.placements = value.value("placements", std::vector<std::string>{});
+  placement.kinds = value.value("placements", std::vector<std::string>{});
   placement.source = value.value("source", "");
-  if (value.contains("mesh")) add_ranks(value["mesh"], placement.ranks);
+  placement.replicas = value.value("replicas", Ranks{});
+  const auto mesh = value.find("mesh");
+  if (mesh == value.end()) return placement;
+  if (mesh->is_array()) placement.mesh = mesh_from(value);
+  if (mesh->is_number_integer()) {
+    if (const auto known = meshes.find(mesh->get<int>()); known != meshes.end())
+      placement.mesh = known->second;
+  }
   return placement;
+}
+
+// Ranks are asked in their order. What a rank said last counts.
+void declare(std::vector<Declared>& declared, Placement placement, int rank) {
+  for (auto& one : declared) {
+    if (one.by.back() == rank) one.by.pop_back();
+  }
+  std::erase_if(declared, [](const Declared& one) { return one.by.empty(); });
+  const auto known = std::find_if(declared.begin(), declared.end(),
+                                  [&](const Declared& one) { return one.placement == placement; });
+  if (known == declared.end()) {
+    declared.push_back({std::move(placement), {rank}});
+  } else {
+    known->by.push_back(rank);
+  }
 }
 
 // What shards the replicas of data parallelism: every rank has a part of each parameter, and data
 // of its own.
-bool shards_data_parallelism(const Placement& placement, int world_size) {
-  if (placement.source == "FullyShardedDataParallel" || placement.source == "DeepSpeedEngine")
-    return true;
-  if (placement.source != "fully_shard" || static_cast<int>(placement.ranks.size()) != world_size)
-    return false;
-  return placement.placements.size() == 1 ||
-         (placement.placements.size() == 2 && placement.placements.front() == "Replicate");
+bool shards_data_parallelism(const Placement& placement) {
+  const auto& kinds = placement.kinds;
+  return placement.source == "FullyShardedDataParallel" || placement.source == "DeepSpeedEngine" ||
+         (placement.source == "fully_shard" &&
+          (kinds.size() == 1 || (kinds.size() == 2 && kinds.front() == "Replicate")));
 }
 
 // The ranks exchange activations: what a wrapper covers are replicas all the same.
@@ -78,9 +108,27 @@ bool synchronizes_all(const Collective& call) {
          !is_point_to_point(call);
 }
 
-bool Placement::replicated() const {
-  return std::all_of(placements.begin(), placements.end(),
-                     [](const auto& one) { return one == "Replicate"; });
+bool Layout::replicated() const {
+  return std::all_of(placements.begin(), placements.end(), [](const auto& entry) {
+    return std::all_of(entry.second.begin(), entry.second.end(),
+                       [](const Declared& one) { return one.placement.replicated(); });
+  });
+}
+
+std::vector<Ranks> replica_groups(const std::vector<Declared>& declared, const Ranks& all) {
+  std::set<Ranks> groups;
+  const auto add = [&](const Ranks& replicas) {
+    Ranks here;
+    std::set_intersection(replicas.begin(), replicas.end(), all.begin(), all.end(),
+                          std::back_inserter(here));
+    if (!here.empty()) groups.insert(std::move(here));
+  };
+  for (const auto& [placement, by] : declared) {
+    if (!placement.replicas.empty()) add(placement.replicas);
+    for (const auto& group : placement.replica_groups()) add(group);
+  }
+  std::vector<Ranks> found(groups.begin(), groups.end());
+  return is_partition(found, all) ? found : std::vector<Ranks>{};
 }
 
 std::string name_in_model(const std::string& name) { return name.substr(name.find(':') + 1); }
@@ -89,18 +137,30 @@ Layout layout_of(const std::map<int, const RankRecord*>& records) {
   Layout layout;
   std::string exchange;
   for (const auto& [rank, record] : records) {
+    std::map<int, Mesh> meshes;
     for (const auto& fact : record->facts) {
-      if (fact.subject == "placement") layout.placements[fact.key] = placement_from(fact.value);
+      if (fact.subject == "mesh")
+        meshes[std::stoi(fact.key)] = mesh_from(json::parse(fact.value, nullptr, false));
+      if (fact.subject == "placement")
+        declare(layout.placements[fact.key], placement_from(fact.value, meshes), rank);
+      if (fact.subject == "gradient placement")
+        declare(layout.gradients[fact.key], placement_from(fact.value, meshes), rank);
       if (fact.subject == "unexamined") layout.unexamined[fact.key] = std::stoull(fact.value);
     }
     if (exchange.empty()) exchange = exchanged(*record);
   }
-  const int world_size = records.begin()->second->header.world_size;
-  for (const auto& [name, placement] : layout.placements) {
-    if (placement.replicated() || shards_data_parallelism(placement, world_size)) continue;
-    layout.model_parallel = fmt::format("{} is only a part of a parameter ({} of {})", name,
-                                        fmt::join(placement.placements, ", "), placement.source);
-    return layout;
+  const auto world_size = static_cast<std::size_t>(records.begin()->second->header.world_size);
+  for (const auto& [name, declared] : layout.placements) {
+    for (const auto& [placement, by] : declared) {
+      if (placement.replicated()) continue;
+      const auto ranks = placement.mesh.ranks.size();
+      const bool some = ranks > 0 && ranks < world_size;
+      if (shards_data_parallelism(placement) && !some) continue;
+      layout.meshes_side_by_side = shards_data_parallelism(placement) && exchange.empty();
+      layout.model_parallel = fmt::format("{} is only a part of a parameter ({} of {})", name,
+                                          fmt::join(placement.kinds, ", "), placement.source);
+      return layout;
+    }
   }
   layout.model_parallel = exchange;
   return layout;

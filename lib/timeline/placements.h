@@ -8,27 +8,36 @@
 #include <string>
 #include <vector>
 
+#include "lib/placement/placement.h"
 #include "lib/record/reader.h"
 
 namespace ddp_doctor {
 
-// One of the placements of PyTorch's DTensor for each dimension of a mesh of ranks.
-struct Placement {
-  std::vector<std::string> placements;  // "Replicate", "Shard(0)", "Partial", "Local"
-  std::set<int> ranks;                  // of the mesh; empty if they are unknown
-  std::string source;                   // who declares it: "DTensor", "fully_shard", ...
-
-  bool replicated() const;  // every rank of the mesh has all of it
+// What some ranks declare of a tensor.
+struct Declared {
+  Placement placement;
+  Ranks by;
 };
 
 struct Layout {
-  std::map<std::string, Placement> placements;  // by name, without the model's label
+  // By name, without the model's label. Ranks differ where each declares a mesh of its own.
+  std::map<std::string, std::vector<Declared>> placements;
+  // Of gradients at optimizer.step that lie otherwise than their parameters.
+  std::map<std::string, std::vector<Declared>> gradients;
   // Models that no wrapper and no optimizer holds, such as a teacher: how many tensors they have.
   std::map<std::string, std::size_t> unexamined;
   // Why ranks may hold different parts of one model, or see the same data, on purpose; empty in
   // data parallelism, whose parameters may be sharded.
   std::string model_parallel;
+  // Part of the ranks share what fully_shard spreads over them; the others may have replicas of it.
+  bool meshes_side_by_side = false;
+
+  // Whether every rank has all of each tensor, as far as anything is declared.
+  bool replicated() const;
 };
+
+// The ranks that must hold the same, in groups; empty where that is not declared for each of `all`.
+std::vector<Ranks> replica_groups(const std::vector<Declared>& declared, const Ranks& all);
 
 bool is_point_to_point(const Collective& call);
 // Between backward and step, over all ranks, and larger than a metric.

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lib/placement/infer.h"
+
 namespace ddp_doctor {
 namespace {
-
-using Ranks = std::vector<int>;
 
 // The ranks of its wrappers' process group; nothing if it has no wrapper, or in several groups.
 std::optional<Ranks> group_of(const RankRecord& record) {
@@ -124,6 +124,12 @@ std::string owner_of(const TensorInfo& tensor) {
   return tensor.name.substr(0, colon != std::string::npos ? colon : tensor.name.rfind('.'));
 }
 
+// The module that holds it directly, or a parameter of the model itself.
+std::string module_of(const TensorInfo& tensor) {
+  const auto dot = tensor.name.rfind('.');
+  return dot == std::string::npos ? tensor.name : tensor.name.substr(0, dot);
+}
+
 // Parameters outside of wrappers, in modules with different initial weights.
 std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
   std::set<std::string> owners;
@@ -140,11 +146,88 @@ std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
   return ids;
 }
 
-// Declared to be a part of a parameter, by something other than a wrapper.
-bool is_a_part(const Timeline& timeline, const TensorInfo& tensor) {
-  const auto& declared = timeline.layout.placements;
-  const auto found = declared.find(name_in_model(tensor.name));
-  return found != declared.end() && !tensor.ddp_index && !found->second.replicated();
+const std::vector<Declared>* declared(const std::map<std::string, std::vector<Declared>>& all,
+                                      const TensorInfo& tensor) {
+  const auto found = all.find(name_in_model(tensor.name));
+  return found == all.end() ? nullptr : &found->second;
+}
+
+std::vector<Ranks> each_alone(const Timeline& timeline) {
+  std::vector<Ranks> groups;
+  for (const int rank : timeline.ranks()) groups.push_back({rank});
+  return groups;
+}
+
+bool begin_alike(const TimelineStep& start, int tensor, const std::vector<Ranks>& groups) {
+  return std::all_of(groups.begin(), groups.end(), [&](const Ranks& ranks) {
+    const auto alike = start.groups(tensor, Stage::kWeight, ranks);
+    return alike.size() == 1 && alike.front().size() == ranks.size();
+  });
+}
+
+// Tensors whose placement is declared, by something other than a wrapper that replicates them.
+// Returns whether meshes side by side hold replicas of one model.
+bool place_declared(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
+  std::map<int, std::vector<Ranks>> across;  // meshes side by side
+  for (const auto& tensor : timeline.tensors) {
+    const auto* all = declared(timeline.layout.placements, tensor);
+    if (tensor.kind != "parameter" || all == nullptr || tensor.ddp_index) continue;
+    const bool whole = std::all_of(all->begin(), all->end(),
+                                   [](const auto& one) { return one.placement.replicated(); });
+    auto replicas = replica_groups(*all, timeline.ranks());
+    if (replicas.empty()) {
+      if (whole) continue;
+      if (start != nullptr) replicas = start->groups(tensor.id, Stage::kWeight, timeline.ranks());
+      if (replicas.size() < 2 || !is_partition(replicas, timeline.ranks()))
+        replicas = each_alone(timeline);
+    } else if (all->size() > 1) {
+      std::vector<Placement> placements;
+      for (const auto& one : *all) placements.push_back(one.placement);
+      across[tensor.id] = side_by_side(placements);
+    }
+    auto& of = groups.of[tensor.id];
+    of.weight = of.gradient = std::move(replicas);
+    if (const auto* gradient = declared(timeline.layout.gradients, tensor)) {
+      of.gradient = replica_groups(*gradient, timeline.ranks());
+      if (of.gradient.empty()) of.gradient = each_alone(timeline);
+    }
+  }
+  // Everything begins alike on all of them.
+  const bool one_model =
+      start != nullptr && !across.empty() &&
+      std::all_of(across.begin(), across.end(), [&](const auto& entry) {
+        return !entry.second.empty() && begin_alike(*start, entry.first, entry.second);
+      });
+  for (const auto& [id, together] : across) {
+    if (one_model) groups.of[id] = {together, together, true};
+  }
+  return one_model;
+}
+
+// What nobody declared, in a job whose ranks exchange activations.
+void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
+  if (timeline.layout.model_parallel.empty() || start == nullptr || timeline.replicas.size() > 1)
+    return;
+  std::vector<Undeclared> undeclared;
+  std::vector<int> ids;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind != "parameter" || tensor.ddp_index || groups.of.contains(tensor.id) ||
+        declared(timeline.layout.placements, tensor) != nullptr)
+      continue;
+    auto alike = start->groups(tensor.id, Stage::kWeight, timeline.ranks());
+    if (!is_partition(alike, timeline.ranks())) continue;
+    undeclared.push_back({module_of(tensor), std::move(alike)});
+    ids.push_back(tensor.id);
+  }
+  const auto replicas = infer_replicas(undeclared);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!replicas[i].empty()) groups.of[ids[i]] = {replicas[i], replicas[i], true};
+  }
+}
+
+bool is_each_ranks_own(const ReplicaGroups::Of& of) {
+  return std::all_of(of.weight.begin(), of.weight.end(),
+                     [](const Ranks& ranks) { return ranks.size() == 1; });
 }
 
 // The optimizers of some ranks hold it, those of others do not.
@@ -185,11 +268,14 @@ std::set<int> updated_by_some(const Timeline& timeline) {
   return ids;
 }
 
-// Which parameters are not compared because each rank has another part of them.
+// Which parameters are not compared with all ranks because these hold different parts of them.
 void note_parts(Timeline& timeline) {
   std::map<std::string, std::vector<std::string>> by_source;
-  for (const auto& [name, placement] : timeline.layout.placements)
-    by_source[placement.source].push_back(name);
+  std::set<std::string> known;
+  for (const auto& tensor : timeline.tensors) known.insert(name_in_model(tensor.name));
+  for (const auto& [name, all] : timeline.layout.placements) {
+    if (!known.contains(name)) by_source[all.front().placement.source].push_back(name);
+  }
   for (auto& [source, names] : by_source) {
     const std::size_t count = names.size();
     constexpr std::size_t kNamed = 3;
@@ -244,7 +330,15 @@ void tell_replicas_apart(Timeline& timeline) {
       std::any_of(timeline.tensors.begin(), timeline.tensors.end(), [](const TensorInfo& tensor) {
         return tensor.kind == "parameter" && !is_in_no_module(tensor);
       });
+  auto groups = std::make_shared<ReplicaGroups>();
+  const bool one_model = place_declared(timeline, start, *groups);
+  if (one_model && timeline.layout.meshes_side_by_side) timeline.layout.model_parallel.clear();
+  place_inferred(timeline, start, *groups);
+  timeline.place(groups);
   timeline.rank_local = experts(timeline, start);
+  for (const auto& [id, of] : groups->of) {
+    if (is_each_ranks_own(of)) timeline.rank_local.insert(id);
+  }
   timeline.updated_by_some = updated_by_some(timeline);
   if (const auto count = timeline.updated_by_some.size(); count > 0)
     timeline.notes.push_back(fmt::format(
@@ -262,8 +356,7 @@ void tell_replicas_apart(Timeline& timeline) {
     if (tensor.kind != "parameter") continue;
     if (own_wrappers.contains(tensor.wrapper) && is_ignored(timeline, tensor))
       timeline.rank_local.insert(tensor.id);
-    if (is_a_part(timeline, tensor) ||
-        (modules && is_in_no_module(tensor) && begins_apart(timeline, start, tensor.id)))
+    if (modules && is_in_no_module(tensor) && begins_apart(timeline, start, tensor.id))
       timeline.rank_local.insert(tensor.id);
   }
 }
@@ -302,6 +395,7 @@ std::vector<Timeline> Timeline::replica_sets() const {
       };
       tensor.trainable = tensor.trainable && std::any_of(ranks.begin(), ranks.end(), held);
     }
+    set.place(std::make_shared<ReplicaGroups>(placed_->among(ranks)));
     for (auto& step : set.steps) {
       const auto* known = this->step(step.number);
       step.details = known->details;

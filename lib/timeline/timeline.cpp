@@ -185,6 +185,16 @@ void Timeline::adopt_tensors(int rank, const RankRecord& record) {
   }
 }
 
+const std::vector<Ranks>& Timeline::replicas_of(int tensor, Stage stage) const {
+  const auto* own = placed_->find(tensor, stage);
+  return own == nullptr ? replicas : *own;
+}
+
+void Timeline::place(std::shared_ptr<const ReplicaGroups> placed) {
+  placed_ = std::move(placed);
+  for (auto& step : steps) step.placed = placed_;
+}
+
 const Site* Timeline::site(const std::string& what) const {
   const std::string own = wrapper ? what + " " + std::to_string(*wrapper) : what;
   const Site* other = nullptr;

@@ -14,6 +14,7 @@
 #include "lib/record/reader.h"
 #include "lib/record/run_info.h"
 #include "lib/timeline/placements.h"
+#include "lib/timeline/replica_groups.h"
 #include "lib/timeline/stack.h"
 #include "lib/timeline/step_details.h"
 #include "lib/timeline/step_pairing.h"
@@ -52,7 +53,9 @@ class TimelineStep {
   std::optional<TensorDigest> find(int rank, int tensor, Stage stage) const;
   std::optional<Usage> usage(int rank, int tensor) const;
   std::optional<Sample> sample(int rank, int tensor, Stage stage) const;
-  // Ranks in groups of equal bits; a rank that lacks the observation stands in none.
+  // Ranks in groups of equal bits; a rank that lacks the observation stands in none. Where only
+  // some must hold the same, ranks that differ from others on purpose stand with them: there are
+  // several groups only if replicas differ, and then they are those of the first that do.
   std::vector<std::vector<int>> groups(int tensor, Stage stage) const;
   std::vector<std::vector<int>> groups(int tensor, Stage stage,
                                        const std::vector<int>& among) const;
@@ -66,7 +69,8 @@ class TimelineStep {
   // The lowest rank that saw the same there as `rank`.
   int like(int rank, Slot slot) const;
 
-  std::shared_ptr<StepDetails> details;  // null where no rank looked at its tensors
+  std::shared_ptr<StepDetails> details;         // null where no rank looked at its tensors
+  std::shared_ptr<const ReplicaGroups> placed;  // Timeline::placed()
 
  private:
   bool has(int rank) const;
@@ -116,12 +120,18 @@ class Timeline {
   // ensemble, the stages of a pipeline), each with replicas of its own. Only weights of one set are
   // to be the same.
   std::vector<std::vector<int>> replicas;
+  // The same for one tensor at a stage: on a mesh only some ranks hold the same part of it.
+  const std::vector<Ranks>& replicas_of(int tensor, Stage stage) const;
+  const ReplicaGroups& placed() const { return *placed_; }
+  void place(std::shared_ptr<const ReplicaGroups> placed);
+  // Not every rank is a replica of every other.
+  bool on_mesh() const { return !layout.model_parallel.empty() || !placed_->of.empty(); }
   // A timeline for each of them; empty if there is but one.
   std::vector<Timeline> replica_sets() const;
-  // Parameters that each rank has for itself: the program told DistributedDataParallel to leave
-  // them alone; or tensors of an optimizer that are in no module, beside others that are, and
-  // begin apart (slices of a flat copy); or, outside of wrappers, modules that begin apart in a job
-  // that deals out tokens (experts).
+  // Parameters of which no two ranks hold the same part: shards; those that the program told
+  // DistributedDataParallel to leave alone; or tensors of an optimizer that are in no module,
+  // beside others that are, and begin apart (slices of a flat copy); or, outside of wrappers,
+  // modules that begin apart in a job that deals out tokens (experts).
   std::set<int> rank_local;
   // Parameters that only some ranks' optimizers hold, and that are equal again before every next
   // step: the others get them by a broadcast (a sharded optimizer).
@@ -169,6 +179,7 @@ class Timeline {
   std::map<int, std::vector<int>> own_ids_;  // by rank: a tensor's id in that rank's record, or -1
   std::map<int, std::vector<int>> run_ids_;  // the other way round; -1: it is not compared
   bool whole_ = false;
+  std::shared_ptr<const ReplicaGroups> placed_ = std::make_shared<ReplicaGroups>();
 
   // All but what was seen of the tensors.
   static Timeline assemble(RunInfo run, std::vector<RankRecord> records,

@@ -71,7 +71,17 @@ int TimelineStep::like(int rank, Slot slot) const {
 }
 
 std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage) const {
-  return groups(tensor, stage, *here);
+  const auto* own = placed ? placed->find(tensor, stage) : nullptr;
+  if (own == nullptr) return groups(tensor, stage, *here);
+  std::vector<int> all;
+  for (const auto& replicas : *own) {
+    auto apart = groups(tensor, stage, replicas);
+    if (apart.size() > 1) return apart;
+    if (!apart.empty()) all.insert(all.end(), apart.front().begin(), apart.front().end());
+  }
+  if (all.empty()) return {};
+  std::sort(all.begin(), all.end());
+  return {all};
 }
 
 std::vector<std::vector<int>> TimelineStep::groups(int tensor, Stage stage,

@@ -50,8 +50,9 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTenso
     if (tensor.kind != "parameter" || timeline.rank_local.contains(tensor.id) ||
         timeline.updated_by_some.contains(tensor.id))
       continue;
-    for (std::size_t set = 0; set < timeline.replicas.size(); ++set) {
-      const auto& among = timeline.replicas[set];
+    const auto& replicas = timeline.replicas_of(tensor.id, Stage::kWeight);
+    for (std::size_t set = 0; set < replicas.size(); ++set) {
+      const auto& among = replicas[set];
       const auto groups = step.groups(tensor.id, Stage::kWeight, among);
       std::size_t seen = 0;
       for (const auto& group : groups) seen += group.size();
@@ -98,6 +99,7 @@ void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTenso
 
 std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep& step,
                                     const KeptTensors& kept) {
+  if (!timeline.placed().of.empty()) return {};
   const auto trainable = timeline.trainable();
   const auto tensor_of = [&](int id) -> const TensorInfo& {
     return timeline.tensors[static_cast<std::size_t>(id)];

@@ -93,6 +93,6 @@ const Rule kWrapperBypassed = {.code = "DDP101",
                                .scope = Scope::kWrapper,
                                .needs = {.steps = 1},
                                .lasting = true,
-                               .holds_for_parts = true};
+                               .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -172,6 +172,7 @@ const Rule kGradientsOutOfSync = {.code = "DDP102",
                                   .severity = Severity::kError,
                                   .headline = "gradients differ across ranks at optimizer.step",
                                   .check = check_gradients_out_of_sync,
-                                  .needs = {.ranks = 2, .steps = 1}};
+                                  .needs = {.ranks = 2, .steps = 1},
+                                  .on_mesh = OnMesh::kNotChecked};
 
 }  // namespace ddp_doctor

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP103: the last micro-batch before optimizer.step() ran under no_sync, so its gradients, or
-// those of all micro-batches, were never averaged.
+// those of all micro-batches, were never averaged; or fully_shard was told not to reduce the
+// gradients of the last one.
 
 #include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
 
 #include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
@@ -22,8 +25,46 @@ std::size_t unsynchronized_at_the_end(const StepRecord& step, int wrapper) {
   return count;
 }
 
+// Whether fully_shard reduced `over` ("shards", "replicas") in the step's last backward.
+bool reduced(const Timeline& timeline, const TimelineStep& step, const char* over) {
+  const auto* fact = timeline.fact(timeline.first_rank(), "fully_shard", over, step.number);
+  return fact == nullptr || nlohmann::json::parse(fact->value, nullptr, false) != false;
+}
+
+Verdict check_fully_shard(const Timeline& timeline) {
+  const auto steps = complete_steps(timeline);
+  Finding finding = finding_of(kStepWithoutSync);
+  std::size_t without = 0;
+  bool shards = false;
+  for (const auto* step : steps) {
+    const bool kept = !reduced(timeline, *step, "shards");
+    if (step->first()->backwards == 0 || (!kept && reduced(timeline, *step, "replicas"))) continue;
+    ++without;
+    shards = shards || kept;
+    if (!finding.first_step) finding.first_step = step->number;
+  }
+  if (without == 0) return std::vector<Finding>{};
+  finding.where = where(timeline, "step");
+  finding.ranks = timeline.ranks();
+  finding.evidence["kind"] = shards ? "not-reduced" : "not-all-reduced";
+  finding.evidence["steps_without_sync"] = without;
+  finding.evidence["steps_seen"] = steps.size();
+  const char* setting =
+      shards ? "set_requires_gradient_sync(False)" : "set_requires_all_reduce(False)";
+  finding.message = fmt::format(
+      "In {} of {} the optimizer stepped while {} was in effect: fully_shard kept the gradients of "
+      "the last micro-batch {}, and the optimizer did not get them.",
+      without, count_of(steps.size(), "step"), setting,
+      shards ? "unreduced" : "without reducing them over the replicas");
+  finding.prescription = {
+      fmt::format("Call {}(True) before the last micro-batch of each step.",
+                  shards ? "set_requires_gradient_sync" : "set_requires_all_reduce"),
+      ""};
+  return std::vector{finding};
+}
+
 Verdict check_step_without_sync(const Timeline& timeline) {
-  if (!timeline.wrapper) return std::vector<Finding>{};
+  if (!timeline.wrapper) return check_fully_shard(timeline);
   const auto steps = complete_steps(timeline);
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
   Finding finding = finding_of(kStepWithoutSync);
@@ -65,6 +106,7 @@ const Rule kStepWithoutSync = {.code = "DDP103",
                                .headline = "the optimizer stepped on gradients left under no_sync",
                                .check = check_step_without_sync,
                                .scope = Scope::kWrapper,
-                               .needs = {.steps = 1}};
+                               .needs = {.steps = 1},
+                               .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

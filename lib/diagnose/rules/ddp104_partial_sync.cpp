@@ -132,6 +132,7 @@ const Rule kPartialSync = {.code = "DDP104",
                            .severity = Severity::kError,
                            .headline = "some gradients were synchronized, others were not",
                            .check = check_partial_sync,
-                           .needs = {.ranks = 2, .steps = 1}};
+                           .needs = {.ranks = 2, .steps = 1},
+                           .on_mesh = OnMesh::kNotChecked};
 
 }  // namespace ddp_doctor

@@ -61,6 +61,6 @@ const Rule kParametersReplaced = {
     .scope = Scope::kWrapper,
     .needs = {.steps = 1},
     .lasting = true,
-    .holds_for_parts = true};
+    .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

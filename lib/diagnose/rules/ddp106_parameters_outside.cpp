@@ -15,7 +15,8 @@ namespace {
 
 bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
-  if (tensor.ddp_index || timeline.rank_local.contains(id)) return false;
+  const bool sharded = timeline.layout.placements.contains(name_in_model(tensor.name));
+  if (tensor.ddp_index || sharded || timeline.rank_local.contains(id)) return false;
   for (int rank : step.distinct_users()) {
     const auto usage = step.usage(rank, id);
     if (usage && usage->used && usage->in_optimizer && !usage->replaced) return true;
@@ -129,6 +130,7 @@ const Rule kParametersOutside = {
     .severity = Severity::kError,
     .headline = "the optimizer updates parameters that no wrapper covers",
     .check = check_parameters_outside,
-    .needs = {.ranks = 2, .steps = 1}};
+    .needs = {.ranks = 2, .steps = 1},
+    .on_mesh = OnMesh::kNotChecked};
 
 }  // namespace ddp_doctor

@@ -189,8 +189,40 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   return std::vector{finding};
 }
 
+// fully_shard divides by a factor that the program set, instead of by the number of ranks that have
+// data of their own. Its reductions themselves are not seen.
+Verdict check_divide_factor(const Timeline& timeline,
+                            const std::vector<const TimelineStep*>& steps) {
+  const auto* fact = timeline.fact(timeline.first_rank(), "fully_shard", "factors");
+  const auto value = fact == nullptr ? nlohmann::json() : nlohmann::json::parse(fact->value);
+  if (!value.is_array() || value.size() != 1) return std::vector<Finding>{};
+  const auto ranks = value[0].at("ranks").get<double>();
+  const double k = ranks / value[0].at("factor").get<double>();
+  if (near(k, 1.0) || divided_before(timeline, *steps.front(), k)) return std::vector<Finding>{};
+  Finding finding = finding_of(kGradientScale);
+  finding.certainty = Certainty::kLikely;  // the loss may make up for it
+  finding.where = where(timeline, "step");
+  finding.ranks = timeline.ranks();
+  finding.first_step = steps.front()->number;
+  finding.evidence["factor"] = k;
+  finding.evidence["kind"] = "divide-factor";
+  finding.message = fmt::format(
+      "Synchronized gradients are {:.4g} times the mean of the local gradients for all parameters: "
+      "set_gradient_divide_factor({:.4g}) replaces the division by {} ranks, and the loss is not "
+      "divided before backward.",
+      k, value[0].at("factor").get<double>(), ranks);
+  finding.prescription = {
+      "Leave out set_gradient_divide_factor, or set it to the number of ranks, where the loss is "
+      "the mean over a rank's own batch.",
+      ""};
+  return std::vector{finding};
+}
+
 Verdict check_gradient_scale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
+  if (auto factor = check_divide_factor(timeline, steps);
+      !std::get<std::vector<Finding>>(factor).empty())
+    return factor;
   Verdict reduced = check_with(timeline, steps, false);
   if (!std::get<std::vector<Finding>>(reduced).empty()) return reduced;
   return check_with(timeline, steps, true);

@@ -235,6 +235,7 @@ const Rule kRankDependentManualSync = {
     .severity = Severity::kError,
     .headline = "ranks issue different hand-written collectives for their gradients",
     .check = check_rank_dependent_manual_sync,
-    .needs = {.ranks = 2}};
+    .needs = {.ranks = 2},
+    .on_mesh = OnMesh::kNotChecked};
 
 }  // namespace ddp_doctor

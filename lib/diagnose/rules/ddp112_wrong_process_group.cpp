@@ -87,6 +87,7 @@ const Rule kWrongProcessGroup = {
     .severity = Severity::kError,
     .headline = "gradients agree inside subgroups, not across all replicas",
     .check = check_wrong_process_group,
-    .needs = {.steps = 1}};
+    .needs = {.steps = 1},
+    .on_mesh = OnMesh::kNotChecked};
 
 }  // namespace ddp_doctor

@@ -77,6 +77,6 @@ const Rule kNeedlessFindUnused = {.code = "DDP204",
                                   .check = check_needless_find_unused,
                                   .scope = Scope::kWrapper,
                                   .needs = {.steps = 1, .all_ranks = true},
-                                  .holds_for_parts = true};
+                                  .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

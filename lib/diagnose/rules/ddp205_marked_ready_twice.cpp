@@ -122,6 +122,6 @@ const Rule kMarkedReadyTwice = {.code = "DDP205",
                                 .severity = Severity::kError,
                                 .headline = "a parameter's hook fired twice in one iteration",
                                 .check = check_marked_ready_twice,
-                                .holds_for_parts = true};
+                                .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -131,6 +131,6 @@ const Rule kStaticGraphViolated = {.code = "DDP206",
                                    .headline = "static_graph=True, but the graph changed",
                                    .check = check_static_graph_violated,
                                    .scope = Scope::kWrapper,
-                                   .holds_for_parts = true};
+                                   .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -72,6 +72,6 @@ const Rule kStaticGraphApplicable = {
     .check = check_static_graph_applicable,
     .scope = Scope::kWrapper,
     .needs = {.steps = 2, .all_ranks = true},
-    .holds_for_parts = true};
+    .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

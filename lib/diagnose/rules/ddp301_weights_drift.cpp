@@ -90,6 +90,7 @@ const Rule kWeightsDrift = {.code = "DDP301",
                             .severity = Severity::kError,
                             .headline = "weights differ across ranks",
                             .check = check_weights_drift,
-                            .needs = {.ranks = 2}};
+                            .needs = {.ranks = 2},
+                            .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -109,6 +109,44 @@ void blame_change_after_wrapping(const Timeline& timeline, const std::string& si
       "broadcast-init"};
 }
 
+// The module that holds it directly; "" for the model itself.
+std::string owner_of(const TensorInfo& tensor) {
+  const auto dot = tensor.name.rfind('.');
+  return dot == std::string::npos ? "" : tensor.name.substr(0, dot);
+}
+
+// Drawn at random on every rank alike: no constant, such as a bias of zeros.
+bool begins_alike_at_random(const TimelineStep& start, int id) {
+  const auto seen = start.sample(start.first_rank(), id, Stage::kWeight);
+  return start.groups(id, Stage::kWeight, *start.here).size() == 1 && seen &&
+         std::any_of(seen->values.begin(), seen->values.end(),
+                     [&](double value) { return value != seen->values[0]; });
+}
+
+// In a job whose ranks exchange activations, where nobody declared anything: parameters that begin
+// apart are taken for shards. If a parameter beside one in the same module begins alike and gets
+// other gradients on each rank, and the program means to reduce none, then activations differ that
+// should not: the one that begins apart was meant to be a replica.
+std::vector<int> mistaken_for_shards(const Timeline& timeline, const TimelineStep& start) {
+  const auto steps = complete_steps(timeline);
+  if (timeline.layout.model_parallel.empty() || steps.empty()) return {};
+  const bool reduces = std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
+    return !calls_before_step(*step, step->first_rank()).empty();
+  });
+  if (reduces) return {};
+  std::set<std::string> owners;
+  for (const int id : differing(timeline, *steps.front(), Stage::kGradient)) {
+    if (!timeline.placed().of.contains(id) && begins_alike_at_random(start, id))
+      owners.insert(owner_of(timeline.tensors[static_cast<std::size_t>(id)]));
+  }
+  std::vector<int> ids;
+  for (const auto& [id, of] : timeline.placed().of) {
+    const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+    if (of.inferred && owners.contains(owner_of(tensor))) ids.push_back(id);
+  }
+  return ids;
+}
+
 Verdict check_initial_weights_differ(const Timeline& timeline) {
   const auto* start = timeline.step(0);
   if (start == nullptr || !start->complete())
@@ -130,8 +168,11 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     }
     ids.push_back(tensor.id);
   }
+  const bool likely = ids.empty();
+  if (likely) ids = mistaken_for_shards(timeline, *start);
   if (ids.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kInitialWeightsDiffer);
+  if (likely) finding.certainty = Certainty::kLikely;
   finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = first_step;
@@ -170,6 +211,7 @@ const Rule kInitialWeightsDiffer = {.code = "DDP302",
                                     .headline = "replicas differ before the first step",
                                     .check = check_initial_weights_differ,
                                     .needs = {.ranks = 2},
-                                    .lasting = true};
+                                    .lasting = true,
+                                    .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -39,10 +39,39 @@ bool is_brought_together(const Timeline& timeline, const TensorInfo& tensor) {
   });
 }
 
+// Of a module without parameters, in a program with a wrapper: the centre of a loss, a queue.
+bool is_of_a_loss(const Timeline& timeline, const TensorInfo& tensor) {
+  const std::string module = tensor.module + ".";
+  return !tensor.wrapper && !tensor.module.empty() && timeline.has_wrapper() &&
+         std::none_of(timeline.tensors.begin(), timeline.tensors.end(), [&](const auto& other) {
+           return other.kind == "parameter" && name_in_model(other.name).starts_with(module);
+         });
+}
+
+// Every step writes all of it, as a moving average. A queue that each rank fills with its own
+// samples is written in part.
+bool is_statistic(const std::vector<const TimelineStep*>& steps, const TensorInfo& tensor) {
+  constexpr std::size_t kEnough = 3;
+  std::optional<Sample> before;
+  std::size_t changes = 0;
+  for (const auto* step : steps) {
+    auto seen = step->sample(step->first_rank(), tensor.id, Stage::kBuffer);
+    if (!seen) continue;
+    for (std::size_t i = 0; before && i < seen->values.size(); ++i) {
+      if (seen->values[i] == before->values[i]) return false;
+    }
+    changes += before ? 1 : 0;
+    before = seen;
+  }
+  return changes >= kEnough;
+}
+
 // It differs across ranks and is not equal again in any later step.
 bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
                  const TensorInfo& tensor) {
-  if (is_broadcast(timeline, tensor) || is_brought_together(timeline, tensor)) return false;
+  const bool of_a_loss = is_of_a_loss(timeline, tensor);
+  if (is_brought_together(timeline, tensor)) return false;
+  if (of_a_loss ? !is_statistic(steps, tensor) : is_broadcast(timeline, tensor)) return false;
   bool apart = false;
   for (const auto* step : steps) {
     const bool here = step->groups(tensor.id, Stage::kBuffer).size() > 1;
@@ -70,23 +99,36 @@ Verdict check_buffers_drift(const Timeline& timeline) {
   }
   if (apart.empty()) return std::vector<Finding>{};
   const bool wrapped = timeline.has_wrapper();
-  finding.where = where(timeline, wrapped ? "wrap" : "step");
+  const bool of_losses = std::all_of(apart.begin(), apart.end(), [&](int id) {
+    return is_of_a_loss(timeline, timeline.tensors[static_cast<std::size_t>(id)]);
+  });
+  if (!of_losses) finding.where = where(timeline, wrapped ? "wrap" : "step");
+  if (of_losses) finding.certainty = Certainty::kLikely;
   finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, apart);
   finding.evidence["buffers_apart"] = apart.size();
   finding.evidence["steps_apart"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "Buffers differ across ranks ({}) in {} of {}, and nothing synchronizes them: {}. Evaluation "
-      "and checkpoints depend on the rank.",
+      "Buffers differ across ranks ({}) in {} of {}, and nothing synchronizes them: {}.{}",
       list_of(finding.parameters), affected, count_of(steps.size(), "step"),
-      wrapped ? "the wrapper was constructed with broadcast_buffers=False"
-              : "this hand-written data-parallel loop does not broadcast buffers");
-  finding.prescription = {wrapped ? "Set broadcast_buffers=True, use SyncBatchNorm, or all-reduce "
-                                    "the statistics before evaluation and saving."
-                                  : "Broadcast or all-reduce the buffers before evaluation and "
-                                    "saving, or use SyncBatchNorm.",
-                          "broadcast-buffers"};
+      of_losses ? "their module has no parameters and is in no wrapper"
+      : wrapped ? "the wrapper was constructed with broadcast_buffers=False"
+                : "this hand-written data-parallel loop does not broadcast buffers",
+      of_losses ? " The loss of each rank is computed with other statistics."
+                : " Evaluation and checkpoints depend on the rank.");
+  if (of_losses) {
+    finding.prescription.text =
+        "All-reduce what the module computes from its batch before it updates the buffer, and "
+        "divide by the world size.";
+  } else {
+    finding.prescription = {wrapped
+                                ? "Set broadcast_buffers=True, use SyncBatchNorm, or all-reduce "
+                                  "the statistics before evaluation and saving."
+                                : "Broadcast or all-reduce the buffers before evaluation and "
+                                  "saving, or use SyncBatchNorm.",
+                            "broadcast-buffers"};
+  }
   return std::vector{finding};
 }
 

@@ -28,16 +28,16 @@ std::optional<TensorDigest> before(const TimelineStep& last, const TimelineStep&
   return seen ? seen : last.find(rank, id, Stage::kWeight);
 }
 
-bool different_before(const Timeline& timeline, const TimelineStep& last, const TimelineStep& step,
+bool different_before(const Ranks& replicas, const TimelineStep& last, const TimelineStep& step,
                       int id) {
   std::set<std::array<std::uint8_t, 16>> bits;
-  for (int rank : timeline.ranks()) {
+  for (int rank : replicas) {
     if (const auto seen = before(last, step, rank, id)) bits.insert(seen->bits);
   }
   if (bits.size() > 1) return true;
   // Some writes are not noticed (`p.data`): compare the values at a few positions.
   std::optional<Sample> first;
-  for (int rank : timeline.ranks()) {
+  for (int rank : replicas) {
     const auto seen = step.sample(rank, id, Stage::kWeightBefore);
     if (!seen) return false;
     // NaN on every rank is not a difference.
@@ -113,7 +113,11 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     }
     if (step.number == last.number + 1 && !all_equal_before(last, step)) {
       for (int id : timeline.trainable()) {
-        if (equal_after(last, id) && different_before(timeline, last, step, id)) changed.insert(id);
+        const auto& groups = timeline.replicas_of(id, Stage::kWeight);
+        const bool apart = std::any_of(groups.begin(), groups.end(), [&](const Ranks& replicas) {
+          return different_before(replicas, last, step, id);
+        });
+        if (apart && equal_after(last, id)) changed.insert(id);
       }
     }
     // Between steps that are not consecutive, the optimizer stepped without being examined, with
@@ -170,6 +174,7 @@ const Rule kUpdateOutsideOptimizer = {.code = "DDP305",
                                       .severity = Severity::kError,
                                       .headline = "weights changed between two optimizer steps",
                                       .check = check_update_outside_optimizer,
-                                      .needs = {.ranks = 2}};
+                                      .needs = {.ranks = 2},
+                                      .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -136,7 +136,9 @@ Verdict check_model_mismatch(const Timeline& timeline) {
       const auto b = here.find(name);
       const TensorInfo* on_first = a == reference.end() ? nullptr : a->second;
       const TensorInfo* on_rank = b == here.end() ? nullptr : b->second;
-      if (alike(on_first, on_rank)) return;
+      const bool sharded = timeline.layout.placements.contains(name_in_model(name));
+      if (alike(on_first, on_rank) || (sharded && on_first != nullptr && on_rank != nullptr))
+        return;
       ranks.insert(rank);
       const bool moved = on_first != nullptr && on_rank != nullptr && same_kind(on_first, on_rank);
       if (!moved) other_kind.insert(name);
@@ -192,6 +194,7 @@ const Rule kModelMismatch = {.code = "DDP306",
                              .severity = Severity::kError,
                              .headline = "the ranks' models have different parameters",
                              .check = check_model_mismatch,
-                             .needs = {.ranks = 2}};
+                             .needs = {.ranks = 2},
+                             .on_mesh = OnMesh::kNotChecked};
 
 }  // namespace ddp_doctor

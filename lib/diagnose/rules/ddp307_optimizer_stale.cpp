@@ -74,6 +74,7 @@ const Rule kOptimizerStale = {
     .severity = Severity::kError,
     .headline = "the optimizer does not hold the model's current parameters",
     .check = check_optimizer_stale,
-    .needs = {.steps = 1}};
+    .needs = {.steps = 1},
+    .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

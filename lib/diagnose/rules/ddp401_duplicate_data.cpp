@@ -286,6 +286,7 @@ const Rule kDuplicateData = {.code = "DDP401",
                              .headline = "several ranks train on the same data",
                              .check = check_duplicate_data,
                              .scope = Scope::kWrapper,
-                             .needs = {.ranks = 2}};
+                             .needs = {.ranks = 2},
+                             .on_mesh = OnMesh::kNotChecked};
 
 }  // namespace ddp_doctor

@@ -85,6 +85,6 @@ const Rule kNonfiniteGradient = {.code = "DDP402",
                                  .headline = "NaN or Inf in a gradient reached the weights",
                                  .check = check_nonfinite_gradient,
                                  .lasting = true,
-                                 .holds_for_parts = true};
+                                 .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

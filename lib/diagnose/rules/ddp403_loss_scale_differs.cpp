@@ -56,6 +56,6 @@ const Rule kLossScaleDiffers = {.code = "DDP403",
                                 .check = check_loss_scale_differs,
                                 .needs = {.ranks = 2},
                                 .lasting = true,
-                                .holds_for_parts = true};
+                                .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

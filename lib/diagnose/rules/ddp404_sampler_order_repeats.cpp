@@ -125,6 +125,6 @@ const Rule kSamplerOrderRepeats = {.code = "DDP404",
                                    .severity = Severity::kWarning,
                                    .headline = "a sampler shuffles, but set_epoch is never called",
                                    .check = check_sampler_order_repeats,
-                                   .holds_for_parts = true};
+                                   .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -177,6 +177,6 @@ const Rule kStalledRank = {.code = "DDP501",
                            .headline = "a rank makes no progress while others wait for it",
                            .check = check_stalled_rank,
                            .scope = Scope::kJob,
-                           .holds_for_parts = true};
+                           .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -38,6 +38,6 @@ const Rule kCollectiveMismatch = {.code = "DDP502",
                                   .check = check_collective_mismatch,
                                   .scope = Scope::kJob,
                                   .needs = {.ranks = 2},
-                                  .holds_for_parts = true};
+                                  .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

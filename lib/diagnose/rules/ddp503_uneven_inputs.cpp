@@ -64,6 +64,6 @@ const Rule kUnevenInputs = {.code = "DDP503",
                             .check = check_uneven_inputs,
                             .scope = Scope::kJob,
                             .needs = {.ranks = 2},
-                            .holds_for_parts = true};
+                            .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -95,6 +95,6 @@ const Rule kRankCrashed = {.code = "DDP504",
                            .headline = "a rank ended with an exception or a signal",
                            .check = check_rank_crashed,
                            .scope = Scope::kJob,
-                           .holds_for_parts = true};
+                           .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

@@ -40,6 +40,6 @@ const Rule kRankLocalCollective = {.code = "DDP505",
                                    .check = check_rank_local_collective,
                                    .scope = Scope::kJob,
                                    .needs = {.ranks = 2},
-                                   .holds_for_parts = true};
+                                   .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

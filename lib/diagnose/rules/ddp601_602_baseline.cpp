@@ -11,12 +11,12 @@ const Rule kNumericsChanged = {.code = "DDP601",
                                .severity = Severity::kWarning,
                                .headline = "gradients or weights differ from the baseline",
                                .check = nullptr,
-                               .holds_for_parts = true};
+                               .on_mesh = OnMesh::kHolds};
 const Rule kGraphChanged = {.code = "DDP602",
                             .name = "graph-changed",
                             .severity = Severity::kWarning,
                             .headline = "the loss uses other parameters than in the baseline",
                             .check = nullptr,
-                            .holds_for_parts = true};
+                            .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

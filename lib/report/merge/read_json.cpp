@@ -156,7 +156,8 @@ RunReport run_from(const ordered_json& json) {
   for (const auto& skipped : json.at("not_checked"))
     run.diagnosis.not_checked.push_back({skipped.at("rule"), skipped.at("reason")});
   if (const auto found = json.find("coverage"); found != json.end())
-    run.coverage = {found->at("compared"), found->at("left_out"), found->at("nothing")};
+    run.coverage = {found->at("compared"), found->value("sharded", std::size_t{0}),
+                    found->at("left_out"), found->at("nothing")};
   run.notes = json.at("notes").get<std::vector<std::string>>();
   for (const auto& step : json.at("roots")) {
     run.roots.push_back(

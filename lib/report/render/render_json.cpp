@@ -150,6 +150,7 @@ ordered_json to_json(const RunReport& run) {
                       {"not_checked", ordered_json::array()},
                       {"coverage",
                        {{"compared", run.coverage.compared},
+                        {"sharded", run.coverage.shards},
                         {"left_out", run.coverage.left_out},
                         {"nothing", run.coverage.nothing}}},
                       {"notes", run.notes},

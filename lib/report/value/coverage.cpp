@@ -62,14 +62,46 @@ bool all_gradients_are_zero(const Timeline& timeline,
   return any;
 }
 
+// The parts of a sharded parameter have no replicas. What can be seen is whether they train: some
+// rank's part has a gradient and moves.
+bool trains(const Timeline& timeline, const std::vector<const TimelineStep*>& steps, int id) {
+  bool gradient = false;
+  bool moves = false;
+  for (const int rank : timeline.ranks()) {
+    std::optional<TensorDigest> before;
+    for (const auto* step : steps) {
+      gradient = gradient || step->find(rank, id, Stage::kGradient);
+      const auto now = step->find(rank, id, Stage::kWeight);
+      moves = moves || (before && now && now->bits != before->bits);
+      if (gradient && moves) return true;
+      before = now;
+    }
+  }
+  return false;
+}
+
+bool is_shard(const Timeline& timeline, int id) {
+  return timeline.rank_local.contains(id) && timeline.placed().of.contains(id);
+}
+
+bool shards_train(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
+  const auto ids = timeline.trainable();
+  return steps.size() > 1 && std::any_of(ids.begin(), ids.end(), [&](int id) {
+           return is_shard(timeline, id) && trains(timeline, steps, id);
+         });
+}
+
 std::string nothing_proved(const Timeline& timeline, const Diagnosis& diagnosis,
-                           std::size_t compared) {
+                           const Coverage& coverage) {
   if (!diagnosis.undecided.empty())
     return fmt::format("what {} saw may be on purpose: {}", fmt::join(diagnosis.undecided, ", "),
                        timeline.layout.model_parallel);
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return {};
-  if (compared == 0) return "no parameter is to be the same on several ranks";
+  if (coverage.compared == 0 && coverage.shards == 0)
+    return "no parameter is replicated on several ranks";
+  if (coverage.compared == 0 && !shards_train(timeline, steps))
+    return "every parameter is sharded, and none was seen to train";
   if (auto idle = idle_optimizer(timeline, steps); !idle.empty()) return idle;
   if (all_gradients_are_zero(timeline, steps)) return "every gradient was zero in every step";
   return {};
@@ -83,12 +115,14 @@ Coverage coverage_of(const Timeline& timeline, const Diagnosis& diagnosis) {
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter") continue;
     known.insert(name_in_model(tensor.name));
-    ++(timeline.rank_local.contains(tensor.id) ? coverage.left_out : coverage.compared);
+    ++(is_shard(timeline, tensor.id)             ? coverage.shards
+       : timeline.rank_local.contains(tensor.id) ? coverage.left_out
+                                                 : coverage.compared);
   }
   for (const auto& [name, placement] : timeline.layout.placements)
     coverage.left_out += known.contains(name) ? 0 : 1;
   for (const auto& [model, count] : timeline.layout.unexamined) coverage.left_out += count;
-  coverage.nothing = nothing_proved(timeline, diagnosis, coverage.compared);
+  coverage.nothing = nothing_proved(timeline, diagnosis, coverage);
   return coverage;
 }
 

@@ -13,6 +13,7 @@ namespace ddp_doctor {
 
 struct Coverage {
   std::size_t compared = 0;  // parameters that are to be the same on several ranks
+  std::size_t shards = 0;    // parameters of which each rank holds another part: seen to train
   std::size_t left_out = 0;  // tensors that were not compared: the notes say which, and why
   std::string nothing;       // why finding nothing proves nothing; empty if it does
 };

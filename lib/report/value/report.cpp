@@ -164,10 +164,7 @@ std::optional<double> probe_cost(const Timeline& timeline) {
 bool plain_data_parallel(const Timeline& timeline) {
   const auto& layout = timeline.layout;
   if (timeline.replicas.size() > 1 || !timeline.rank_local.empty()) return false;
-  if (!layout.model_parallel.empty()) return false;
-  if (std::any_of(layout.placements.begin(), layout.placements.end(),
-                  [](const auto& entry) { return !entry.second.replicated(); }))
-    return false;
+  if (!layout.model_parallel.empty() || !layout.replicated()) return false;
   for (const auto& step : timeline.steps) {
     for (const auto* record : step.records()) {
       if (std::any_of(record->calls.begin(), record->calls.end(), [](const Collective& call) {

@@ -20,12 +20,18 @@ std::string names_of(const std::vector<Finding>& findings) {
 
 // ", replicas bit-identical": of what was compared.
 std::string what_agrees(const Report& report) {
-  const auto& [compared, left_out, nothing] = report.runs.front().coverage;
-  if (left_out > 0)
-    return fmt::format(", {} compared{}, {} not", count_of(compared, "parameter"),
-                       report.bit_identical() ? " and bit-identical" : "",
-                       count_of(left_out, "tensor"));
-  return report.bit_identical() ? ", replicas bit-identical" : "";
+  const auto& coverage = report.runs.front().coverage;
+  const char* identical = report.bit_identical() ? " and bit-identical" : "";
+  if (coverage.shards == 0 && coverage.left_out == 0)
+    return report.bit_identical() ? ", replicas bit-identical" : "";
+  std::string text;
+  if (coverage.compared > 0)
+    text += fmt::format(", {} compared{}", count_of(coverage.compared, "parameter"), identical);
+  if (coverage.shards > 0)
+    text += fmt::format(", {} sharded and trained", count_of(coverage.shards, "parameter"));
+  if (coverage.left_out > 0)
+    text += fmt::format(", {} not compared", count_of(coverage.left_out, "tensor"));
+  return text;
 }
 
 std::string reason_of(const Report& report, Health health) {

@@ -122,6 +122,8 @@ class Backwards:
             parameter = entry.ref()
             if parameter is not None and parameter.grad is not None:
                 pairs.append((entry, parameter.grad))
+                if stage == native.GRADIENT:
+                    self.session.tensors.note_gradient(entry, parameter.grad)
         keep = self.keeps if what & native.DIGEST and stage != native.COLLECTIVE else 0
         self.session.tensors.observe(stage, what | keep, pairs)
 

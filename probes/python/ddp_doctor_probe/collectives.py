@@ -3,7 +3,7 @@
 import os
 
 from . import native, places
-from .forwards import group_key, ranks_of
+from .groups import group_key, ranks_of
 from .passive import passive
 
 MAX_AWAITED = 1000  # programs may drop their handles

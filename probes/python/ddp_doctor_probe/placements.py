@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which parameters are declared not to be replicas on all ranks: by their class, by attributes that their author set, or by the module that
+"""How parameters lie on a mesh of ranks, where that is declared: by their class, by attributes that their author set, or by the module that
 shards them. Only read: torch.distributed.tensor and torch.distributed.fsdp are not imported.
 
 A placement is {"placements": one for each dimension of the mesh, "source": who declares it}, and where known "mesh" (nested lists of ranks)
 and "dimensions" (their names)."""
+
+import sys
+
+from .groups import ranks_of
 
 SHARDED = ["Shard(0)"]
 
@@ -13,7 +17,7 @@ def of(tensor):
     if type(tensor).__name__ == "DTensor":
         mesh = tensor.device_mesh
         return {
-            "placements": [_spelled(placement) for placement in tensor.placements], "source": "DTensor",
+            "placements": kinds_of(tensor), "source": "DTensor",
             "mesh": mesh.mesh.tolist(), "dimensions": list(getattr(mesh, "mesh_dim_names", None) or ()),
         }
     if getattr(tensor, "_is_flat_param", False):
@@ -28,6 +32,20 @@ def of(tensor):
     return None
 
 
+def kinds_of(tensor):
+    """A DTensor's placements, one for each dimension of its mesh."""
+    return [_spelled(placement) for placement in tensor.placements]
+
+
+def local(tensor):
+    """This rank's part of a DTensor; any other tensor as it is."""
+    if type(tensor).__name__ != "DTensor":
+        return tensor
+    part = tensor._local_tensor
+    # The result of an asynchronous collective: whoever reads it waits for it.
+    return part.trigger_wait() if type(part).__name__ == "AsyncCollectiveTensor" else part
+
+
 def by_module(root):
     """id(parameter) -> placement, for the parameters of `root` that FullyShardedDataParallel or DeepSpeed manages. With `fully_shard` its
     DTensors; the plain parameters that stand for them while they are gathered have the placement None."""
@@ -36,7 +54,7 @@ def by_module(root):
         names = {kind.__name__ for kind in type(part).__mro__}
         if "FullyShardedDataParallel" in names:
             left_out = {id(parameter) for parameter in getattr(part, "_ignored_params", ())}
-            placement = {"placements": _of_strategy(getattr(part, "sharding_strategy", None)), "source": "FullyShardedDataParallel"}
+            placement = _of_strategy(part)
             found.update((id(parameter), placement) for parameter in part.parameters() if id(parameter) not in left_out)
         elif "FSDPModule" in names:
             for parameter in part.parameters():
@@ -47,14 +65,41 @@ def by_module(root):
     return found
 
 
+def sharding_modules(root):
+    """The modules that `fully_shard` was applied to."""
+    return [part for part in root.modules() if any(kind.__name__ == "FSDPModule" for kind in type(part).__mro__)]
+
+
+def settings(modules):
+    """What `fully_shard` does with gradients: {"shards", "replicas": whether they are reduced over these; "factors": what the sums are divided
+    by, where the program set it, and the number of ranks}."""
+    groups = []
+    for module in modules:
+        state = module._get_fsdp_state()
+        groups += getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    groups = [group for group in groups if group is not None]
+    factors = {(group.gradient_divide_factor, group.mesh_info.mesh.size()) for group in groups if getattr(group, "gradient_divide_factor", None)}
+    # Replicas exist on a mesh of two dimensions only.
+    return {
+        "shards": all(getattr(group, "reduce_grads", True) for group in groups),
+        "replicas": all(getattr(group, "all_reduce_grads", True) for group in groups if group.mesh_info.mesh.ndim > 1),
+        "factors": [{"factor": factor, "ranks": ranks} for factor, ranks in sorted(factors)],
+    }
+
+
 def is_whole(placement):
     """Every rank of the mesh has all of it."""
     return all(one == "Replicate" for one in placement["placements"])
 
 
-def _of_strategy(strategy):
-    name = getattr(strategy, "name", "")
-    return ["Replicate"] if name == "NO_SHARD" else ["Replicate", *SHARDED] if "HYBRID" in name else SHARDED
+def _of_strategy(part):
+    """Of a FullyShardedDataParallel module."""
+    name = getattr(getattr(part, "sharding_strategy", None), "name", "")
+    placement = {"placements": ["Replicate"] if name == "NO_SHARD" else ["Replicate", *SHARDED] if "HYBRID" in name else SHARDED}
+    group = getattr(part, "_inter_node_pg", None) if "HYBRID" in name else None
+    if group is not None:
+        placement["replicas"] = ranks_of(sys.modules["torch"], group)
+    return dict(placement, source="FullyShardedDataParallel")
 
 
 def _spelled(placement):

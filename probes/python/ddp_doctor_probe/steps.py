@@ -94,6 +94,7 @@ class Steps:
             self._write_state()
             self._note_the_rest()
         if session.recording:
+            session.tensors.note_sharding()
             pairs = [(e, e.ref()) for e in self._covered(known) if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
             written = [(e, p) for e, p in pairs if not e.began or e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]
@@ -132,6 +133,7 @@ class Steps:
         session = self.session
         self.state_written = True
         session.forwards.forget_failed()
+        session.tensors.complete()
         session.tensors.describe()
         session.record.swap()  # data of step 1 must not go into the row of step 0
         for kind, stage in (("parameter", native.WEIGHT), ("buffer", native.BUFFER)):

@@ -12,7 +12,6 @@ from .passive import passive
 
 MAX_CREATED = 10000  # parameters whose origin is remembered
 SMALL = 16384  # elements that are read in a few microseconds
-DISTRIBUTED_BUFFER = "buffers that are DTensors"
 FLATTENED = {"FullyShardedDataParallel", "DeepSpeedEngine"}  # they cut tensors where they like
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
@@ -23,6 +22,7 @@ class Entry:
     __slots__ = (
         "id", "name", "kind", "dtype", "dtype_name", "sizes", "numel", "trainable", "wrapper", "index", "module", "attribute",
         "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since", "seen", "began", "managed",
+        "placement", "gradient_placement",
     )
 
     def tensor(self):
@@ -53,6 +53,8 @@ class Tensors:
         self.skipped = set()  # objects that cannot be examined
         self.managed = {}  # placements.by_module of the model that is being added
         self.gathers = False  # a module had plain parameters in the place of its shards
+        self.meshes = []  # of the placements, as recorded
+        self.sharding = []  # weak references to modules that fully_shard was applied to
         self.on_device = torch.version.cuda is not None  # GPU tensors are examined on the GPU
 
     # ---- finding
@@ -67,6 +69,9 @@ class Tensors:
         label, fresh = self._label(module)
         self.managed = {key: placement for key, placement in placements.by_module(module).items() if placement or key not in held}
         self.gathers = self.gathers or None in self.managed.values()
+        if self.managed:
+            known = {ref() for ref in self.sharding}
+            self.sharding += [weakref.ref(part) for part in placements.sharding_modules(module) if part not in known]
         if wrapper is not None:
             self.wrapped[wrapper] = label
         added = []
@@ -110,8 +115,20 @@ class Tensors:
         for module in self._outermost_modules():
             tensors = [t for t in (*module.parameters(), *module.buffers()) if not isinstance(t, lazy) and t.is_floating_point()]
             mine = any(self.known(t) is not None or id(t) in self.skipped for t in tensors) or placements.by_module(module)
-            if tensors and not mine and not type(module).__module__.startswith("torch."):
+            if not tensors or mine or type(module).__module__.startswith("torch."):
+                continue
+            if module in self.session.forwards.called and not any(True for _ in module.parameters()):
+                self._add_statistics(module)
+            else:
                 self.session.fact("unexamined", type(module).__name__, len(tensors))
+
+    def _add_statistics(self, module):
+        """The buffers of a module without parameters that computes a loss."""
+        for prefix, owner in module.named_modules():
+            for attribute, buffer in owner._buffers.items():
+                if buffer is not None:
+                    name = ".".join(filter(None, (type(module).__name__, prefix, attribute)))
+                    self._add("", name, "buffer", buffer, owner, attribute, prefix, None, None)
 
     def _outermost_modules(self):
         torch = self.torch
@@ -173,18 +190,20 @@ class Tensors:
                 placement = dict(placement, source="fully_shard")  # what stands for it in its module is gathered
             if placement and self._is_a_part(name, tensor, placement):
                 return []
+        local = placements.local(tensor)
         dtype_name = str(tensor.dtype)[len("torch."):]
         reason = self._why_not(tensor, dtype_name)
         if reason:
             self.skipped.add(id(tensor))
-            self.session.warn(reason if reason == DISTRIBUTED_BUFFER else f"{name}: {reason}")
+            self.session.warn(f"{name}: {reason}")
             return []
         entry = Entry()
         entry.id = len(self.entries)
         entry.model = label
         entry.name = f"{label}:{name}" if label and len(self.models) > 1 else name
         entry.kind, entry.dtype, entry.dtype_name = kind, tensor.dtype, dtype_name
-        entry.sizes, entry.numel = list(tensor.shape), tensor.numel()
+        entry.sizes, entry.numel = list(local.shape), local.numel()
+        entry.placement, entry.gradient_placement = placement, None
         entry.trainable = kind == "parameter" and tensor.requires_grad
         entry.managed = id(tensor) in self.managed
         entry.wrapper, entry.index = wrapper, (indices or {}).get(id(tensor), None)
@@ -222,20 +241,37 @@ class Tensors:
                 self.undescribed.append(entry)
 
     def _is_a_part(self, name, tensor, placement):
-        """Records the placement. Whether the tensor cannot be examined: a distributed one, or shards whose bounds are not those of its name."""
-        self.session.fact("placement", name, placement)
+        """Records the placement. Whether the tensor cannot be examined: shards whose bounds are not those of its name."""
+        self._note_placement("placement", name, placement)
         source = placement["source"]
-        part = hasattr(tensor, "device_mesh") or hasattr(tensor, "_local_shard")
-        if part or (source in FLATTENED and not placements.is_whole(placement)):
+        if hasattr(tensor, "_local_shard") or (source == "DeepSpeedEngine" and not placements.is_whole(placement)):
             self.skipped.add(id(tensor))
             if id(tensor) in self.managed:
                 note.saw(source)
             return True
         return False
 
+    def _note_placement(self, subject, name, placement):
+        """A mesh is described once, and referred to by its number."""
+        mesh = {key: placement[key] for key in ("mesh", "dimensions") if key in placement}
+        if mesh:
+            if mesh not in self.meshes:
+                self.meshes.append(mesh)
+                self.session.fact("mesh", str(len(self.meshes) - 1), mesh)
+            placement = {key: value for key, value in placement.items() if key not in mesh}
+            placement["mesh"] = self.meshes.index(mesh)
+        self.session.fact(subject, name, placement)
+
+    def note_gradient(self, entry, gradient):
+        """A gradient at optimizer.step may lie otherwise than its parameter."""
+        if entry.placement is None or type(gradient).__name__ != "DTensor":
+            return
+        kinds = placements.kinds_of(gradient)
+        if kinds != (entry.gradient_placement or entry.placement["placements"]):
+            entry.gradient_placement = kinds
+            self._note_placement("gradient placement", entry.name.split(":")[-1], dict(placements.of(gradient)))
+
     def _why_not(self, tensor, dtype_name):
-        if type(tensor).__name__ == "DTensor":
-            return DISTRIBUTED_BUFFER
         if tensor.device.type == "meta" or isinstance(tensor, self.torch.nn.parameter.UninitializedTensorMixin):
             return "it has no storage yet"
         if dtype_name not in DTYPES:
@@ -344,9 +380,27 @@ class Tensors:
                 self._bind(entry, parameter)  # our hook was on the old accumulator
 
     def _redescribe(self, entry, tensor):
+        local = placements.local(tensor)
         entry.dtype, entry.dtype_name = tensor.dtype, str(tensor.dtype)[len("torch."):]
-        entry.sizes, entry.numel = list(tensor.shape), tensor.numel()
+        entry.sizes, entry.numel = list(local.shape), local.numel()
         self.undescribed.append(entry)
+
+    def note_sharding(self):
+        """Before an optimizer's step: what became of the gradients."""
+        modules = [module for ref in self.sharding if (module := ref()) is not None]
+        if modules:
+            for key, value in placements.settings(modules).items():
+                self.session.fact("fully_shard", key, value)
+
+    def complete(self):
+        """Before the first step: parameters that were gathered when their model was found, and pieces whose bounds were others then."""
+        for ref, _ in list(self.models):
+            if self.gathers and ref() is not None:
+                self.add_model(ref())
+        for entry in self.entries:
+            tensor = entry.ref()
+            if entry.managed and tensor is not None and placements.local(tensor).numel() != entry.numel:
+                self._redescribe(entry, tensor)
 
     # ---- the record
 
@@ -373,6 +427,8 @@ class Tensors:
         devices = {}
         strided = self.torch.strided
         for entry, tensor in pairs:
+            if entry.placement is not None:
+                tensor = placements.local(tensor)
             if not _is_plain(tensor, entry, strided):
                 if self.on_device and tensor.is_cuda and tensor.dtype is entry.dtype and tensor.numel() == entry.numel:
                     devices.setdefault(tensor.device.index, []).append((entry, tensor))
@@ -387,6 +443,8 @@ class Tensors:
             self._observe_on_device(stage, what, device, there)
 
     def observe_one(self, stage, what, entry, tensor):
+        if entry.placement is not None:
+            tensor = placements.local(tensor)
         if entry.numel <= SMALL and _is_plain(tensor, entry, self.torch.strided):
             self.describe()
             self.session.record.observe_small(stage, what, entry.id, tensor.data_ptr())
@@ -435,7 +493,8 @@ class Tensors:
         self.session.warn(f"tensors on the GPU are copied to be examined, which makes steps wait: {error}")
 
     def observe_buffers(self):
-        self.observe(native.BUFFER, native.DIGEST, [(e, e.live()) for e in self.entries if e.kind == "buffer" and e.live() is not None])
+        self.observe(
+            native.BUFFER, native.DIGEST | native.SAMPLE, [(e, e.live()) for e in self.entries if e.kind == "buffer" and e.live() is not None])
 
     def _observe_odd(self, stage, what, entry, tensor):
         if tensor.is_cuda and self._capturing():
@@ -501,6 +560,6 @@ def _nothing():
 
 def _pointer(tensor):
     try:
-        return tensor.data_ptr()
+        return placements.local(tensor).data_ptr()
     except (AttributeError, RuntimeError):  # deleted, or without its own storage
         return 0

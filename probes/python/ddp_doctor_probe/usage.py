@@ -21,9 +21,13 @@ def of(session, known, covered):
         parameter = entry.ref()
         if not entry.trainable and entry.arrivals == 0 and (parameter is None or not parameter.requires_grad):
             continue
-        if entry.since > before_backwards or entry.managed:
-            continue  # found in this step: its earlier gradients are unknown; or its gradients arrive elsewhere
+        if entry.since > before_backwards:
+            continue  # found in this step: its earlier gradients are unknown
         arrivals = entry.arrivals - entry.arrivals_at_step
+        if entry.managed and entry.numel == 0:
+            continue  # this rank has no part of it
+        if entry.managed:  # what shards it takes the gradients out of the graph, and leaves the reduced one
+            arrivals = int(parameter is not None and parameter.grad is not None)
         if arrivals:
             flags = ARRIVED
         else:

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Guesses about tensors whose placement nobody declared, from the values that they begin with. A
+// finding that rests on one is at most likely.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lib/placement/placement.h"
+
+namespace ddp_doctor {
+
+// A tensor that nobody declared: the ranks in groups that begin with the same values.
+struct Undeclared {
+  std::string module;  // that holds it
+  std::vector<Ranks> alike;
+};
+
+// For each tensor the ranks that must hold the same; empty: all of them. A module one of whose
+// tensors begins apart is a shard, and so are its other tensors, such as a bias of zeros.
+std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& tensors);
+
+// Meshes side by side, whose tensors lie on each of them alike: the ranks at the same place of all
+// meshes, with those that are its replicas there. Empty if the meshes differ in shape.
+std::vector<Ranks> side_by_side(const std::vector<Placement>& placements);
+
+}  // namespace ddp_doctor

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rules about programs whose ranks lie on a mesh.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/synchronized_runs.h"
+
+namespace ddp_doctor {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr char kMesh[] = R"json({"mesh": [[0, 1], [2, 3]], "dimensions": ["dp", "tp"]})json";
+
+// Four ranks, two of each mesh dimension; no wrapper.
+RunBuilder on_mesh(const std::string& body, const std::string& head,
+                   const std::string& source = "DTensor") {
+  RunBuilder run(4, {"body.weight", "head.weight"}, 4);
+  run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+  for (int rank = 0; rank < 4; ++rank) {
+    run.fact(rank, 1, "mesh", "0", kMesh);
+    const auto declare = [&](const char* subject, const char* name, const std::string& kinds) {
+      run.fact(rank, 1, subject, name,
+               R"({"source": ")" + source + R"(", "mesh": 0, "placements": )" + kinds + "}");
+    };
+    declare("placement", "body.weight", body);
+    declare("placement", "head.weight", head);
+  }
+  return run;
+}
+
+constexpr char kSharded[] = R"json(["Replicate", "Shard(0)"])json";
+constexpr char kReplicated[] = R"json(["Replicate", "Replicate"])json";
+
+// From this step on the rank holds what others of the same number hold.
+void holds(RunBuilder& run, int rank, int tensor, Stage stage, int from_step, int number) {
+  for (auto& step : run.record(rank).steps) {
+    for (auto& seen : step.observations) {
+      if (step.step >= from_step && seen.tensor == tensor && seen.stage == stage)
+        seen.digest = digest_of(number);
+    }
+  }
+}
+
+// The body's parts differ along tp.
+RunBuilder& shard(RunBuilder& run) {
+  for (const int rank : {1, 3}) {
+    for (const auto stage : {Stage::kWeight, Stage::kWeightBefore, Stage::kGradient})
+      holds(run, rank, 0, stage, 0, 500);
+  }
+  return run;
+}
+
+// The head's gradient and weight are others on these ranks, but the same on all of them.
+RunBuilder& part(RunBuilder& run, std::initializer_list<int> ranks) {
+  for (const int rank : ranks) {
+    holds(run, rank, 1, Stage::kGradient, 1, 600);
+    holds(run, rank, 1, Stage::kWeight, 1, 700);
+  }
+  return run;
+}
+
+TEST(OnMesh, ShardsMayDifferAlongTheirDimension) {
+  auto run = on_mesh(kSharded, kReplicated);
+  EXPECT_THAT(diagnosed(shard(run)), IsEmpty());
+}
+
+TEST(OnMesh, ShardsAreReplicasAlongTheOther) {
+  auto run = on_mesh(kSharded, kReplicated);
+  shard(run).differ(3, 0, Stage::kGradient, 1).differ(3, 0, Stage::kWeight, 1);
+  const auto finding = found("DDP114", run);
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(names_of(*finding), ElementsAre("body.weight"));
+  EXPECT_THAT(finding->message, HasSubstr("{0, 2}, {1, 3}"));
+}
+
+TEST(NotReducedOverDimension, NamesTheDimensionAndWhatTheOthersDid) {
+  auto run = on_mesh(kSharded, kReplicated);
+  const auto finding = found("DDP114", part(shard(run), {1, 3}));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kCertain);
+  EXPECT_EQ(finding->first_step, 1);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+  EXPECT_THAT(finding->message, HasSubstr("never reduced over tp {0, 1}, {2, 3}, only over dp {0, "
+                                          "2}, {1, 3}"));
+}
+
+TEST(NotReducedOverDimension, LeavesAloneWhatTheOptimizerReduces) {
+  auto run = on_mesh(kSharded, kReplicated);
+  for (const int rank : {1, 3}) holds(run, rank, 1, Stage::kGradient, 1, 600);  // the weights agree
+  EXPECT_THAT(diagnosed(shard(run)), IsEmpty());
+}
+
+TEST(NotReducedOverDimension, LeavesAloneGradientsThatArePartial) {
+  auto run = on_mesh(kSharded, kReplicated);
+  for (int rank = 0; rank < 4; ++rank)
+    run.fact(rank, 1, "gradient placement", "head.weight",
+             R"({"source": "DTensor", "mesh": 0, "placements": ["Replicate", "Partial"]})");
+  for (const int rank : {1, 3}) holds(run, rank, 1, Stage::kGradient, 1, 600);
+  EXPECT_THAT(diagnosed(shard(run)), IsEmpty());
+}
+
+TEST(NotReducedOverDimension, IsLikelyWhereNobodyDeclaredAnything) {
+  RunBuilder run(2, {"body.weight", "head.weight"}, 4);
+  run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+  for (const int rank : {0, 1}) {
+    run.fact(rank, 1, "activations", "forward", "true");
+    run.fact(rank, 1, "activations", "backward", "true");
+  }
+  run.differ(1, 0, Stage::kWeight, 0).differ(1, 0, Stage::kWeightBefore, 1);
+  EXPECT_THAT(diagnosed(run.differ(1, 0, Stage::kGradient, 1)), IsEmpty());
+  const auto finding = found("DDP114", part(run, {1}));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+}
+
+TEST(NotReducedOverDimension, MeshesSideBySideThatBeginAlikeAreReplicas) {
+  RunBuilder run(4, {"body.weight"}, 4);
+  run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+  for (int rank = 0; rank < 4; ++rank)
+    run.fact(
+        rank, 1, "placement", "body.weight",
+        rank < 2
+            ? R"json({"placements": ["Shard(0)"], "source": "fully_shard", "mesh": [0, 1]})json"
+            : R"json({"placements": ["Shard(0)"], "source": "fully_shard", "mesh": [2, 3]})json");
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+  run.differ(2, 0, Stage::kGradient, 1).differ(2, 0, Stage::kWeight, 1);
+  const auto finding = found("DDP114", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+}
+
+TEST(StepWithoutSync, SeesThatFullyShardKeptTheGradients) {
+  for (const char* over : {"shards", "replicas"}) {
+    auto run = on_mesh(kSharded, kSharded);
+    for (int rank = 0; rank < 4; ++rank) run.fact(rank, 1, "fully_shard", over, "false");
+    const auto finding = found("DDP103", run);
+    ASSERT_TRUE(finding) << over;
+    EXPECT_EQ(finding->first_step, 1);
+    for (int rank = 0; rank < 4; ++rank) run.fact(rank, 1, "fully_shard", over, "true");
+    EXPECT_FALSE(found("DDP103", run)) << over;
+  }
+}
+
+TEST(GradientScale, SeesTheDivideFactorOfFullyShard) {
+  const auto with = [](const char* loss, const char* factors) {
+    auto run = on_mesh(kSharded, kSharded, "fully_shard");
+    for (int rank = 0; rank < 4; ++rank) {
+      run.fact(rank, 1, "fully_shard", "factors", factors);
+      run.fact(rank, 1, "loss", "factor", loss);
+    }
+    return found("DDP107", run);
+  };
+  const auto sum = with("1.0", R"([{"factor": 1.0, "ranks": 4}])");
+  ASSERT_TRUE(sum);
+  EXPECT_EQ(sum->certainty, Certainty::kLikely);
+  EXPECT_THAT(sum->message, HasSubstr("4 times the mean"));
+  EXPECT_FALSE(with("1.0", R"([{"factor": 4.0, "ranks": 4}])"));
+  EXPECT_FALSE(with("0.01", R"([{"factor": 1.0, "ranks": 4}])")) << "a mean over all tokens";
+  EXPECT_FALSE(with("1.0", "[]"));
+}
+
+}  // namespace
+}  // namespace ddp_doctor
