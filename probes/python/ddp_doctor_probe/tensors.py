@@ -127,8 +127,8 @@ class Tensors:
         for prefix, owner in module.named_modules():
             for attribute, buffer in owner._buffers.items():
                 if buffer is not None:
-                    name = ".".join(filter(None, (type(module).__name__, prefix, attribute)))
-                    self._add("", name, "buffer", buffer, owner, attribute, prefix, None, None)
+                    path = ".".join(filter(None, (type(module).__name__, prefix)))
+                    self._add("", f"{path}.{attribute}", "buffer", buffer, owner, attribute, path, None, None)
 
     def _outermost_modules(self):
         torch = self.torch
