@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "lib/diagnose/causes.h"
@@ -64,6 +65,18 @@ class Views {
   std::vector<std::vector<Timeline>> parts_;
 };
 
+// The same on other ranks, which train a model of their own.
+bool joins(std::vector<Finding>& findings, const Finding& finding) {
+  const auto same = std::find_if(findings.begin(), findings.end(), [&](const Finding& other) {
+    return other.message == finding.message && other.first_step == finding.first_step;
+  });
+  if (same == findings.end()) return false;
+  std::set<int> ranks(same->ranks.begin(), same->ranks.end());
+  ranks.insert(finding.ranks.begin(), finding.ranks.end());
+  same->ranks.assign(ranks.begin(), ranks.end());
+  return true;
+}
+
 // The findings in any of the timelines; undecidable only if all of them are.
 Verdict check_all(const Rule& rule, const std::vector<const Timeline*>& timelines) {
   if (timelines.size() == 1) return check_rule(rule, *timelines.front());
@@ -80,7 +93,7 @@ Verdict check_all(const Rule& rule, const std::vector<const Timeline*>& timeline
     for (auto& finding : std::get<std::vector<Finding>>(verdict)) {
       // All parameters of a part are not all parameters of the run.
       if (finding.parameters.empty()) finding.parameters = parameters_of(*part, part->trainable());
-      findings.push_back(std::move(finding));
+      if (!joins(findings, finding)) findings.push_back(std::move(finding));
     }
   }
   if (!decided && undecidable) return *undecidable;

@@ -204,9 +204,11 @@ bool place_declared(const Timeline& timeline, const TimelineStep* start, Replica
   return one_model;
 }
 
-// What nobody declared, in a job whose ranks exchange activations.
+// What nobody declared, in a job whose ranks exchange activations. Where shards are DTensors, plain
+// parameters are none.
 void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
-  if (timeline.layout.model_parallel.empty() || start == nullptr || timeline.replicas.size() > 1)
+  if (timeline.layout.model_parallel.empty() || start == nullptr || timeline.replicas.size() > 1 ||
+      !timeline.layout.replicated())
     return;
   std::vector<Undeclared> undeclared;
   std::vector<int> ids;

@@ -168,8 +168,8 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     }
     ids.push_back(tensor.id);
   }
-  const bool likely = ids.empty();
-  if (likely) ids = mistaken_for_shards(timeline, *start);
+  const bool likely = ids.empty() || !timeline.layout.model_parallel.empty();
+  if (ids.empty()) ids = mistaken_for_shards(timeline, *start);
   if (ids.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kInitialWeightsDiffer);
   if (likely) finding.certainty = Certainty::kLikely;

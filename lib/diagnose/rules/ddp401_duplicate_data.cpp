@@ -66,9 +66,10 @@ Prescription own_data() {
       ""};
 }
 
-// One wrapper over all ranks: each of them is given its own samples.
+// One wrapper, or one sharding, over all ranks: each of them is given its own samples.
 bool wrapped_together(const Timeline& timeline) {
-  if (!timeline.wrapper) return false;
+  const auto& layout = timeline.layout;
+  if (!timeline.wrapper) return layout.model_parallel.empty() && !layout.replicated();
   const auto* ranks =
       timeline.fact(timeline.first_rank(), fmt::format("wrapper {}", *timeline.wrapper), "ranks");
   return ranks != nullptr && nlohmann::json::parse(ranks->value) == timeline.ranks();
@@ -124,17 +125,18 @@ std::vector<Finding> same_inputs(const Timeline& timeline) {
   }
   if (!is_pattern(alike, seen) || batches.size() < kMinSteps) return {};
   finding.certainty = Certainty::kLikely;
-  finding.where = where(timeline, "forward");
+  finding.where = where(timeline, timeline.wrapper ? "forward" : "backward");
   finding.ranks.assign(ranks.begin(), ranks.end());
   finding.evidence["kind"] = "inputs";
   finding.evidence["steps_alike"] = alike;
   finding.evidence["steps_seen"] = seen;
   finding.message = fmt::format(
       "The same inputs entered the model on {} in {} of {}, new ones each time: these ranks train "
-      "on "
-      "the same samples. Their gradients differ only by what is random inside the model, such as "
-      "dropout.",
-      ranks_of(finding.ranks), alike, count_of(seen, "step"));
+      "on the same samples{}.",
+      ranks_of(finding.ranks), alike, count_of(seen, "step"),
+      timeline.wrapper ? ". Their gradients differ only by what is random inside the model, such "
+                         "as dropout"
+                       : "");
   finding.prescription = own_data();
   return {finding};
 }

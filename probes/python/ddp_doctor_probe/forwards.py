@@ -2,7 +2,7 @@
 """DistributedDataParallel objects, forwards through them, and forwards that bypass them."""
 import weakref
 
-from . import graph, native, places
+from . import graph, native, placements, places
 from .groups import group_key, ranks_of
 from .passive import passive
 
@@ -230,6 +230,8 @@ class Forwards:
                 self.called_without_grad.add(module)
             return
         self.called.add(module)
+        if session.recording and arguments and placements.is_sharding_root(module, first=len(self.called) == 1):
+            session.inputs.seen(arguments)
         if self.inside and not self.inside[-1].norm_seen:
             self.examine_norm(self.inside[-1], module, arguments)
         if is_wrapper:

@@ -70,6 +70,15 @@ def sharding_modules(root):
     return [part for part in root.modules() if any(kind.__name__ == "FSDPModule" for kind in type(part).__mro__)]
 
 
+def is_sharding_root(module, first):
+    """The outermost module that FullyShardedDataParallel or `fully_shard` was applied to. Torch knows it once its first forward has begun; until
+    then it is the `first` module that is called."""
+    state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else module
+    if "_is_root" not in state.__dict__:
+        return False
+    return state._is_root or (first and state._is_root is None)
+
+
 def settings(modules):
     """What `fully_shard` does with gradients: {"shards", "replicas": whether they are reduced over these; "factors": what the sums are divided
     by, where the program set it, and the number of ranks}."""

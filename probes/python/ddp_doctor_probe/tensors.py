@@ -13,6 +13,7 @@ from .passive import passive
 MAX_CREATED = 10000  # parameters whose origin is remembered
 SMALL = 16384  # elements that are read in a few microseconds
 FLATTENED = {"FullyShardedDataParallel", "DeepSpeedEngine"}  # they cut tensors where they like
+UNSEEN = {"ShardedTensor", "DeepSpeedEngine"}  # what a rank has of a parameter is not found in its module
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
 
@@ -241,10 +242,10 @@ class Tensors:
                 self.undescribed.append(entry)
 
     def _is_a_part(self, name, tensor, placement):
-        """Records the placement. Whether the tensor cannot be examined: shards whose bounds are not those of its name."""
+        """Records the placement. Whether the tensor cannot be examined."""
         self._note_placement("placement", name, placement)
         source = placement["source"]
-        if hasattr(tensor, "_local_shard") or (source == "DeepSpeedEngine" and not placements.is_whole(placement)):
+        if source in UNSEEN and not placements.is_whole(placement):
             self.skipped.add(id(tensor))
             if id(tensor) in self.managed:
                 note.saw(source)
