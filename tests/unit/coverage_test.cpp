@@ -53,12 +53,20 @@ constexpr char kMegatron[] =
 TEST(ModelParallel, IsNotJudgedAsReplicas) {
   EXPECT_THAT(diagnosed(parts_of_a_model()), Not(IsEmpty()));
   auto run = parts_of_a_model();
-  everywhere(run, "placement", "other.weight", kTensorParallel);
+  for (const char* moment : {"forward", "backward"}) everywhere(run, "activations", moment, "true");
   const auto report = report_of(run);
   EXPECT_THAT(codes_of(report.findings), IsEmpty());
   EXPECT_EQ(verdict_of(report),
             "healthy: 2 ranks x 3 steps, 1 parameter compared and bit-identical, 1 parameter "
-            "sharded and trained, 1 tensor not compared");
+            "sharded and trained");
+}
+
+TEST(ModelParallel, WhereShardsAreDTensorsPlainParametersAreReplicas) {
+  auto run = parts_of_a_model();
+  everywhere(run, "placement", "other.weight", kTensorParallel);
+  const auto finding = found("DDP302", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
 }
 
 TEST(ModelParallel, ThatAgreesIsHealthyAsFarAsItWasCompared) {
