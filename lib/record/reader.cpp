@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "lib/error.h"
@@ -402,9 +403,13 @@ RecordReader::Weights RecordReader::weights(std::int64_t step) const {
     if (!row) return weights;
     std::map<int, std::size_t> positions;
     for (std::size_t i = 0; i < row->size(); ++i) positions[(*row->list)[i].tensor] = i;
+    std::set<std::string> placed;
+    Statement names(database_->connection, "SELECT key FROM fact WHERE subject = 'placement'");
+    while (names.next()) placed.insert(names.text(0));
     for (const auto& tensor : read_tensors(database_->connection)) {
       const auto at = positions.find(tensor.id);
-      if (at != positions.end() && tensor.kind == "parameter")
+      const bool on_mesh = placed.contains(tensor.name.substr(tensor.name.find(':') + 1));
+      if (at != positions.end() && tensor.kind == "parameter" && !on_mesh)
         weights.bits[tensor.name] = row->digest(at->second).bits;
     }
     return weights;

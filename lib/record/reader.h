@@ -57,8 +57,8 @@ class RecordReader {
   // Of all steps in between, by step.
   std::map<std::int64_t, Root> roots(Slot slot, std::int64_t first, std::int64_t last) const;
 
-  // The last examined step, and the digests of its weights by name: enough to see whether replicas
-  // differ during training.
+  // The last examined step, and the digests of its weights by name, without those that lie on a
+  // mesh: enough to see whether replicas differ during training.
   struct Weights {
     std::int64_t step = 0;
     std::map<std::string, std::array<std::uint8_t, 16>> bits;
