@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Sourced by .ci/run and .ci/nightly: steps with their times, printed as a table at the end, however it ends.
+# Sourced by .ci/run and .ci/nightly: steps with their times, printed as a table at the end, however it ends; with
+# it the tests that failed or were skipped, with reasons, and the slowest (tests/summary.py).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CI=true
@@ -23,7 +24,7 @@ table() {
   end_step
   printf '\nSeconds of each step (%s s in all):\n' "$SECONDS"
   printf '%s\n' ${steps[@]+"${steps[@]}"}
-  [ ! -s "$closing" ] || sed -n '/% tests passed/,/^Total Test time/p' "$closing"
+  [ ! -s "$closing" ] || sed -n '/% tests passed/,$p' "$closing"
   rm -f "$closing"
   return "$code"
 }

@@ -2,7 +2,7 @@
 # --backend nccl where there is no NCCL, or no GPU, says which, and what to do. (tests/gpu/ has the rest.)
 . "$(dirname "$0")/lib.sh"
 if command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1; then
-  echo "there is a GPU: scripts/gpu tests it"
+  echo "skipped: there is a GPU, where scripts/gpu tests this"
   exit 77
 fi
 doctor 2 run "$EXAMPLES/curriculum.pt" --backend nccl

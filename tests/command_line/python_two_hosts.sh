@@ -3,10 +3,11 @@
 # responding, and the folders of both, merged, have all ranks.
 . "$(dirname "$0")/lib.sh"
 need_torch
+command -v ip >/dev/null || lacks "ip (iproute2)"
 a=ddpd-a-$$ b=ddpd-b-$$
 clear_network() { ip netns del "$a"; ip netns del "$b"; } 2>/dev/null
 { ip netns add "$a" && ip netns exec "$a" true && ip netns add "$b" && ip link add "va$$" type veth peer name "vb$$"; } 2>"$work/err" ||
-  { echo "skipped: no network namespaces here: $(cat "$work/err")"; clear_network; exit 77; }
+  { clear_network; not_permitted "no network namespaces here: $(cat "$work/err")"; }
 trap 'clear_network; rm -rf "$work"' EXIT
 ip link set "va$$" netns "$a"; ip link set "vb$$" netns "$b"
 for side in a b; do

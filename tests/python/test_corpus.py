@@ -21,7 +21,7 @@ import tempfile
 import time
 import unittest
 
-from test_programs import DOCTOR, Process, all_findings, check_environment, environment, run_tests, unmet_need
+from test_programs import DOCTOR, Process, all_findings, check_environment, environment, run_tests, skip, unmet_need
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
 # Seconds without progress after which ddp-doctor ends a hang of two ranks (more ranks start more slowly), and a program
@@ -120,7 +120,7 @@ class Corpus(unittest.TestCase):
     def examine(self, program, ranks, timeout, options, arguments):
         reason = unmet_need(program)
         if reason:
-            self.skipTest(reason)
+            skip(reason)
         for attempt in (1, 2):
             outcome = run_doctor(program, ranks, timeout, options, arguments)
             self.assertIsNotNone(outcome.code, self.explain("killed at its deadline", outcome))

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from test_programs import DOCTOR, check_environment, environment
+from test_programs import DOCTOR, check_environment, environment, skip
 
 POINTS = int(os.environ.get("POINTS", "2"))
 STEPS = 80
@@ -136,7 +136,7 @@ class Killed(unittest.TestCase):
 
     def test_torchrun(self):
         if not torchrun_works():
-            self.skipTest("this torch has no torchrun that works")
+            skip(f"the torchrun of {sys.executable} does not work")
         for step in points():
             with self.subTest(step=step), tempfile.TemporaryDirectory(prefix="ddp-doctor-kill-") as folder:
                 job = Job(folder, TORCHRUN)

@@ -53,6 +53,14 @@ def unmet_need(program):
     return None
 
 
+def skip(reason):
+    """Skips a test, but not in CI on pip's newest torch (a virtual environment), which has all that the tests need. Debian's torch 1.13
+    lacks some of it: its torchrun does not work on Python 3.11."""
+    if os.environ.get("CI") == "true" and sys.prefix != sys.base_prefix:
+        raise AssertionError(f"CI must have what this test needs: {reason}")
+    raise unittest.SkipTest(reason)
+
+
 def environment(**more):
     """The user's, without what a surrounding ddp-doctor or torchrun would have put there."""
     clean = {name: value for name, value in os.environ.items()
@@ -168,7 +176,7 @@ class Programs(unittest.TestCase):
         self.program = program.stem
         reason = unmet_need(program)
         if reason:
-            self.skipTest(reason)
+            skip(reason)
         plain = self.in_folder(run_plainly, program)
         self.assertEqual(sorted(plain.digests), [str(rank) for rank in range(RANKS)], self.explain("the plain run failed", plain))
 

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import unittest
 
+from test_programs import skip
+
 HERE = pathlib.Path(__file__).resolve().parent
 SEEDS = HERE.parent / "seeds"
 DOCTOR = os.environ["DDP_DOCTOR"]
@@ -90,7 +92,7 @@ def torchrun():
                            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE)
     if tried.returncode != 0:
         last = (tried.stdout.strip().splitlines() or ["no message"])[-1]
-        raise unittest.SkipTest(f"the torchrun of {sys.executable} does not work: {last}")
+        skip(f"the torchrun of {sys.executable} does not work: {last}")
     return command
 
 
@@ -99,7 +101,7 @@ class OrphanUnderTrainer(Seeds):
     def setUpClass(cls):
         missing = [name for name in ("transformers", "accelerate") if importlib.util.find_spec(name) is None]
         if missing:
-            raise unittest.SkipTest(f"{sys.executable} has no {' and no '.join(missing)}")
+            skip(f"{sys.executable} has no {' and no '.join(missing)}")
         cls.launch = torchrun() + ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
 
     def examine_trainer(self, variant):

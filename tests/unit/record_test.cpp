@@ -279,7 +279,7 @@ void in_own_mount(const fs::path& folder, const Work& work) {
   int status = -1;
   ::waitpid(child, &status, 0);
   ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "this process may not mount a tmpfs";
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no tmpfs can be mounted here";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
