@@ -74,16 +74,17 @@ int check_digests(int device, DevicePointer memory, const std::vector<float>& ho
     constexpr std::int64_t kOne = 1;
     const TensorView view{here[i].data, here[i].dtype, {&here[i].numel, 1}, {&kOne, 1}};
     const TensorDigest expected = digest(view);
-    const DeviceLook look = batch.look(i);
+    const DeviceDigest result = batch.result(i);
     const bool same =
-        look.digest.bits == expected.bits && look.digest.max_abs == expected.max_abs &&
-        look.digest.nonfinite == expected.nonfinite &&
-        std::abs(look.digest.l2_norm - expected.l2_norm) <= 1e-6 * expected.l2_norm &&
-        (look.copy.empty() || std::memcmp(look.copy.data(), here[i].data, look.copy.size()) == 0);
+        result.digest.bits == expected.bits && result.digest.max_abs == expected.max_abs &&
+        result.digest.nonfinite == expected.nonfinite &&
+        std::abs(result.digest.l2_norm - expected.l2_norm) <= 1e-6 * expected.l2_norm &&
+        (result.copy.empty() ||
+         std::memcmp(result.copy.data(), here[i].data, result.copy.size()) == 0);
     if (same) continue;
     ++wrong;
     fmt::print("{} of {} elements: {}, the CPU says {}\n", name_of(here[i].dtype), here[i].numel,
-               to_hex(look.digest.bits), to_hex(expected.bits));
+               to_hex(result.digest.bits), to_hex(expected.bits));
   }
   fmt::print("{} digests, {} wrong\n", there.size(), wrong);
   return wrong;

@@ -78,17 +78,17 @@ void DeviceBatch::wait() const {
   if (library().wait(batch_.get()) != 0) library().fail();
 }
 
-DeviceLook DeviceBatch::look(std::size_t i) const {
-  ddpc_look found{};
+DeviceDigest DeviceBatch::result(std::size_t i) const {
+  ddpc_digest found{};
   if (library().result(batch_.get(), static_cast<std::int64_t>(i), &found) != 0) library().fail();
-  DeviceLook look;
-  look.digest = {std::to_array(found.bits), found.l2_norm, found.max_abs, found.nonfinite,
-                 found.numel};
-  look.samples =
+  DeviceDigest result;
+  result.digest = {std::to_array(found.bits), found.l2_norm, found.max_abs, found.nonfinite,
+                   found.numel};
+  result.samples =
       std::span<const double>(found.samples, static_cast<std::size_t>(found.sample_count));
-  look.copy = {static_cast<const std::byte*>(found.copy),
-               static_cast<std::size_t>(found.copy_bytes)};
-  return look;
+  result.copy = {static_cast<const std::byte*>(found.copy),
+                 static_cast<std::size_t>(found.copy_bytes)};
+  return result;
 }
 
 }  // namespace ddp_doctor

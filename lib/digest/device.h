@@ -13,7 +13,7 @@ struct ddpc_batch;
 
 namespace ddp_doctor {
 
-using cuda::DeviceLook;
+using cuda::DeviceDigest;
 using cuda::DeviceTensor;
 
 // Throws Error if there is no such library, no GPU, or the driver fails.
@@ -26,7 +26,7 @@ class DeviceBatch {
   // Returns when it is.
   void wait() const;
   // Of a batch that is ready; the copy lives as long as the batch.
-  DeviceLook look(std::size_t i) const;
+  DeviceDigest result(std::size_t i) const;
 
  private:
   struct End {

@@ -86,7 +86,7 @@ class Pass {
   Pass(DType dtype, const Kernel& kernel) : dtype_(dtype), kernel_(kernel) {}
 
   void add(const std::byte* block, std::size_t bytes, const std::byte* next) {
-    tree_.add(kernel_.look(dtype_, block, bytes, next, statistics_));
+    tree_.add(kernel_.digest_block(dtype_, block, bytes, next, statistics_));
   }
 
   void add(const BlockDigest& block) {

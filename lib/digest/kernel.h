@@ -29,8 +29,9 @@ struct Kernel {
   // The same of a block of whole elements: `bytes` of them, at most kBlock, at `block`, which may
   // be unaligned. Adds their figures to `statistics`; these depend on the data and on where a
   // tensor is cut into blocks, on nothing else. Prefetches as many bytes at `next` into the cache.
-  std::array<std::uint8_t, 16> (*look)(DType dtype, const std::byte* block, std::size_t bytes,
-                                       const std::byte* next, Statistics& statistics);
+  std::array<std::uint8_t, 16> (*digest_block)(DType dtype, const std::byte* block,
+                                               std::size_t bytes, const std::byte* next,
+                                               Statistics& statistics);
 };
 
 // Those that this processor can run, the fastest last.

@@ -3,6 +3,6 @@
 
 namespace ddp_doctor {
 
-const Kernel kAvx2Kernel{"avx2", hash, look};
+const Kernel kAvx2Kernel{"avx2", hash, digest_block};
 
 }  // namespace ddp_doctor

@@ -3,6 +3,6 @@
 
 namespace ddp_doctor {
 
-const Kernel kBaselineKernel{"baseline", hash, look};
+const Kernel kBaselineKernel{"baseline", hash, digest_block};
 
 }  // namespace ddp_doctor

@@ -293,9 +293,9 @@ std::int64_t leave_out_nonfinite(const std::byte* block, std::size_t bytes, std:
 // The second pass that few blocks need: if a value is not finite, or squares may exceed the range
 // of floats.
 template <class Format>
-__attribute__((noinline)) Figures<Format> look_again(Figures<Format> figures,
-                                                     const std::byte* block, std::size_t bytes,
-                                                     std::int64_t& nonfinite) {
+__attribute__((noinline)) Figures<Format> figures_again(Figures<Format> figures,
+                                                        const std::byte* block, std::size_t bytes,
+                                                        std::int64_t& nonfinite) {
   std::byte copy[kBlock];
   if (figures.largest >= Format::kInfinity) {
     nonfinite += leave_out_nonfinite<Format>(block, bytes, copy);
@@ -312,8 +312,8 @@ __attribute__((noinline)) Figures<Format> look_again(Figures<Format> figures,
 }
 
 template <class Format>
-std::array<std::uint8_t, 16> look_at(const std::byte* block, std::size_t bytes,
-                                     const std::byte* next, Statistics& statistics) {
+std::array<std::uint8_t, 16> digest_block_as(const std::byte* block, std::size_t bytes,
+                                             const std::byte* next, Statistics& statistics) {
   std::array<std::uint8_t, 16> hashed;
   Figures<Format> figures;
   if (bytes == kBlock) {
@@ -323,7 +323,7 @@ std::array<std::uint8_t, 16> look_at(const std::byte* block, std::size_t bytes,
     figures = figures_of<Format, false>(block, bytes, 1.0F);
   }
   if (figures.largest < Format::kSmallest || figures.largest > Format::kLargest) {
-    figures = look_again(figures, block, bytes, statistics.nonfinite);
+    figures = figures_again(figures, block, bytes, statistics.nonfinite);
   }
   const double max_abs = Format::value(figures.largest);
   if (max_abs > statistics.max_abs) statistics.max_abs = max_abs;
@@ -429,15 +429,15 @@ void add_others(DType dtype, const std::byte* block, std::size_t bytes, const st
   }
 }
 
-std::array<std::uint8_t, 16> look(DType dtype, const std::byte* block, std::size_t bytes,
-                                  const std::byte* next, Statistics& statistics) {
+std::array<std::uint8_t, 16> digest_block(DType dtype, const std::byte* block, std::size_t bytes,
+                                          const std::byte* next, Statistics& statistics) {
   switch (dtype) {
     case DType::kFloat32:
-      return look_at<Float32>(block, bytes, next, statistics);
+      return digest_block_as<Float32>(block, bytes, next, statistics);
     case DType::kFloat16:
-      return look_at<Float16>(block, bytes, next, statistics);
+      return digest_block_as<Float16>(block, bytes, next, statistics);
     case DType::kBFloat16:
-      return look_at<BFloat16>(block, bytes, next, statistics);
+      return digest_block_as<BFloat16>(block, bytes, next, statistics);
     default:
       add_others(dtype, block, bytes, next, statistics);
       return hash(block, bytes);

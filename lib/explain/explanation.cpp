@@ -137,14 +137,14 @@ Explanation explanation_of(const Found& found, const std::string& program) {
   explanation.says = known.says;
   explanation.means.assign(known.means.begin(), known.means.end());
   explanation.causes.assign(known.causes.begin(), known.causes.end());
-  const auto is_in_log = [&](const Clue& clue) {
+  const auto is_in_log = [&](const Hint& hint) {
     return std::any_of(found.streams.begin(), found.streams.end(),
-                       [&](const auto* stream) { return has(stream->text, clue.words); });
+                       [&](const auto* stream) { return has(stream->text, hint.words); });
   };
   const auto version = std::find_if(known.versions.begin(), known.versions.end(), is_in_log);
   if (version != known.versions.end()) explanation.torch = version->means;
-  for (const auto& clue : known.clues) {
-    if (is_in_log(clue)) explanation.seen.emplace_back(clue.means);
+  for (const auto& hint : known.hints) {
+    if (is_in_log(hint)) explanation.seen.emplace_back(hint.means);
   }
   if (known.weigh != nullptr) known.weigh(explanation);
   if (!explanation.rules.empty()) {

@@ -24,7 +24,7 @@ struct Phrase {
 };
 
 // Words that only some versions use, or that reveal more about the case.
-struct Clue {
+struct Hint {
   std::string_view words;
   std::string_view means;
 };
@@ -39,8 +39,8 @@ struct KnownText {
   std::string_view not_before = "";     // ignored if these words follow within the same message
   std::string_view not_after = "";      // ignored if these words come before it
   std::vector<std::string_view> part_of = {};  // omitted if one of these was found
-  std::vector<Clue> versions = {};             // of torch; the first whose words are found
-  std::vector<Clue> clues = {};
+  std::vector<Hint> versions = {};             // of torch; the first whose words are found
+  std::vector<Hint> hints = {};
   std::string_view says;
   std::vector<std::string_view> means = {};
   std::vector<std::string_view> causes = {};

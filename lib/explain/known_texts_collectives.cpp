@@ -199,7 +199,7 @@ const KnownText kRootCause = {
     .depth = Depth::kConsequence,
     .rules = {"DDP504"},
     .phrases = {{"Root Cause (first observed failure)"}},
-    .clues = {{"SIGKILL",
+    .hints = {{"SIGKILL",
                "Killed by SIGKILL, without an error message: usually by the system's out-of-memory "
                "killer (see dmesg), or by torchrun after another rank failed."},
               {"SIGABRT",

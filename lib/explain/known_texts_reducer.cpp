@@ -40,7 +40,7 @@ const KnownText kUnfinishedReduction = {
                  {"and by making sure all `forward`", "1.9 and later"},
                  {"Since `find_unused_parameters=True` is enabled", "1.9 and later"},
                  {"did not receive grad for rank", "1.9 and later"}},
-    .clues = {{"loss returned by training_step",
+    .hints = {{"loss returned by training_step",
                "Lightning put its own words in the place of PyTorch's, and so removed the list of "
                "parameters. Its strategy=\"ddp_find_unused_parameters_true\" is "
                "find_unused_parameters=True."},
@@ -218,7 +218,7 @@ const KnownText kReadyTwice = {
                  {"caused by use of a module parameter outside", "1.1 and 1.2"},
                  {"_set_static_graph()", "1.9 and later"},
                  {"has been marked as ready twice", "1.9 and later"}},
-    .clues = {{"checkpoint.py",
+    .hints = {{"checkpoint.py",
                "A traceback contains checkpoint.py: reentrant checkpoints are involved."},
               {"caused by use of a module parameter outside",
                "This version raises it only with find_unused_parameters=True."}},

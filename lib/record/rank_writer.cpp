@@ -14,7 +14,7 @@ namespace {
 constexpr int kAnyKeep = take::kKeep | take::kKeepLast | take::kKeepWanted;
 constexpr int kLoss = -1;  // among tensors
 // Steps that may wait for a GPU. PyTorch also limits how far a program runs ahead of the GPU.
-constexpr std::size_t kMaxUnwritten = 16;
+constexpr std::size_t kMaxPending = 16;
 
 }  // namespace
 
@@ -110,17 +110,17 @@ void RankWriter::Pending::take_answers() {
     batch.wait();
     const auto at = static_cast<std::size_t>(stage);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const DeviceLook look = batch.look(i);
+      const DeviceDigest result = batch.result(i);
       const int tensor = tensors[i];
       if (tensor == kLoss) {
-        losses.push_back(look.samples[0]);
+        losses.push_back(result.samples[0]);
         continue;
       }
-      if ((what & take::kDigest) != 0) digests[at][tensor] = look.digest;
-      if ((what & take::kSample) != 0) samples[at][tensor] = look.samples;
+      if ((what & take::kDigest) != 0) digests[at][tensor] = result.digest;
+      if ((what & take::kSample) != 0) samples[at][tensor] = result.samples;
       if ((what & kAnyKeep) == 0) continue;
-      const auto* bytes = reinterpret_cast<const std::uint8_t*>(look.copy.data());
-      values[{tensor, stage}] = {tensor, stage, {bytes, bytes + look.copy.size()}};
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(result.copy.data());
+      values[{tensor, stage}] = {tensor, stage, {bytes, bytes + result.copy.size()}};
     }
   }
 }
@@ -165,20 +165,20 @@ void RankWriter::swap() {
 
 void RankWriter::write_step(StepRecord step) {
   const std::lock_guard lock(mutex_);
-  if (pending_.asked.empty() && unwritten_.empty()) {
+  if (pending_.asked.empty() && waiting_.empty()) {
     write(step, pending_);
     return;
   }
-  unwritten_.push_back({std::move(step), std::move(pending_)});
+  waiting_.push_back({std::move(step), std::move(pending_)});
   pending_ = {};
   write_what_is_ready(false);
 }
 
 void RankWriter::write_what_is_ready(bool wait) {
-  while (!unwritten_.empty() &&
-         (wait || unwritten_.size() > kMaxUnwritten || unwritten_.front().seen.ready())) {
-    Unwritten next = std::move(unwritten_.front());
-    unwritten_.pop_front();  // also if it cannot be written
+  while (!waiting_.empty() &&
+         (wait || waiting_.size() > kMaxPending || waiting_.front().seen.ready())) {
+    PendingStep next = std::move(waiting_.front());
+    waiting_.pop_front();  // also if it cannot be written
     next.seen.take_answers();
     write(next.step, next.seen);
   }

@@ -148,7 +148,7 @@ class RankWriter {
     bool ready() const;
     void take_answers();
   };
-  struct Unwritten {
+  struct PendingStep {
     StepRecord step;
     Pending seen;
   };
@@ -166,7 +166,7 @@ class RankWriter {
   std::vector<Extent> extents_;                    // by id
   Pending pending_;
   Pending aside_;
-  std::deque<Unwritten> unwritten_;
+  std::deque<PendingStep> waiting_;
   std::int64_t budget_;
   std::int64_t kept_ = 0;
   const pid_t owner_ = ::getpid();

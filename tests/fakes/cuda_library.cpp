@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // libddp-doctor-cuda.so where there is no GPU: tensors lie in the memory of the CPU, a warp of
-// threads looks at them, and what was found is ready when it has been asked for twice. Device 7
+// threads digests at them, and what was found is ready when it has been asked for twice. Device 7
 // does not exist.
 #include "lib/digest/cuda/cuda_api.h"
 #include "tests/unit/warp_fixture.h"
@@ -33,17 +33,17 @@ int ddpc_wait(ddpc_batch* batch) {
   return 0;
 }
 
-int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_look* look) {
-  const DeviceLook seen = batch->found.look(static_cast<std::size_t>(tensor));
-  std::copy(seen.digest.bits.begin(), seen.digest.bits.end(), look->bits);
-  look->l2_norm = seen.digest.l2_norm;
-  look->max_abs = seen.digest.max_abs;
-  look->nonfinite = seen.digest.nonfinite;
-  look->numel = seen.digest.numel;
-  look->sample_count = static_cast<int32_t>(seen.samples.size());
-  std::copy(seen.samples.begin(), seen.samples.end(), look->samples);
-  look->copy = seen.copy.empty() ? nullptr : seen.copy.data();
-  look->copy_bytes = static_cast<int64_t>(seen.copy.size());
+int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_digest* result) {
+  const DeviceDigest seen = batch->found.result(static_cast<std::size_t>(tensor));
+  std::copy(seen.digest.bits.begin(), seen.digest.bits.end(), result->bits);
+  result->l2_norm = seen.digest.l2_norm;
+  result->max_abs = seen.digest.max_abs;
+  result->nonfinite = seen.digest.nonfinite;
+  result->numel = seen.digest.numel;
+  result->sample_count = static_cast<int32_t>(seen.samples.size());
+  std::copy(seen.samples.begin(), seen.samples.end(), result->samples);
+  result->copy = seen.copy.empty() ? nullptr : seen.copy.data();
+  result->copy_bytes = static_cast<int64_t>(seen.copy.size());
   return 0;
 }
 

@@ -69,15 +69,15 @@ def main():
         command = [sys.executable, "-m", "pytest", "-p", "pytest_ddp_doctor", "-p", "no:cacheprovider", f"--ddp-doctor={DOCTOR}", "--rootdir", folder, "-rA", str(tests)]
         environment = dict(os.environ, PYTHONPATH=str(PLUGIN), OMP_NUM_THREADS="1", DDP_DOCTOR_PYTHON=sys.executable)
         done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280, text=True)
-        said = done.stdout
-    print(said)
+        printed = done.stdout
+    print(printed)
     for line in ("PASSED test_training.py::test_spawned[False]", "FAILED test_training.py::test_spawned[True]", "FAILED test_training.py::test_nothing",
                  "FAILED test_training.py::test_that_fails_by_itself", "PASSED test_training.py::test_environment_is_as_it_was",
                  "PASSED test_training.py::test_script", "FAILED test_training.py::test_sick_script", "DDP101 wrapper-bypassed: error", "no rank was examined", "one is not two"):
-        assert line in said, f"not said: {line}"
+        assert line in printed, f"not printed: {line}"
     # Each failure shows the brief report: the finding with its fix, and the verdict.
     for test in ("test_spawned[True]", "test_sick_script"):
-        failure = said.split(f"_ {test} _")[1].split("\n___")[0].split("\n===")[0]
+        failure = printed.split(f"_ {test} _")[1].split("\n___")[0].split("\n===")[0]
         assert failure.count("DDP101 wrapper-bypassed: error") == 1, failure
         assert "Verdict: sick: DDP101" in failure, failure
         assert len(failure.splitlines()) <= 45, failure

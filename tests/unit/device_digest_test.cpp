@@ -29,24 +29,24 @@ void expect_as_the_cpu_sees_it(const std::vector<DeviceTensor>& tensors) {
                  std::to_string(tensors[i].numel) + " elements, number " + std::to_string(i));
     const TensorView view = view_of(tensors[i], kOne);
     const TensorDigest expected = digest(view);
-    const DeviceLook look = found.look(i);
-    EXPECT_EQ(to_hex(look.digest.bits), to_hex(expected.bits));
-    EXPECT_EQ(look.digest.numel, expected.numel);
-    EXPECT_EQ(look.digest.nonfinite, expected.nonfinite);
-    EXPECT_EQ(look.digest.max_abs, expected.max_abs);
+    const DeviceDigest result = found.result(i);
+    EXPECT_EQ(to_hex(result.digest.bits), to_hex(expected.bits));
+    EXPECT_EQ(result.digest.numel, expected.numel);
+    EXPECT_EQ(result.digest.nonfinite, expected.nonfinite);
+    EXPECT_EQ(result.digest.max_abs, expected.max_abs);
     if (std::isinf(expected.l2_norm)) {  // squares of float64
-      EXPECT_EQ(look.digest.l2_norm, expected.l2_norm);
+      EXPECT_EQ(result.digest.l2_norm, expected.l2_norm);
     } else {
-      EXPECT_NEAR(look.digest.l2_norm, expected.l2_norm, 1e-6 * expected.l2_norm);
+      EXPECT_NEAR(result.digest.l2_norm, expected.l2_norm, 1e-6 * expected.l2_norm);
     }
     const auto samples = sample(view);
-    ASSERT_EQ(look.samples.size(), samples.size());
+    ASSERT_EQ(result.samples.size(), samples.size());
     for (std::size_t k = 0; k < samples.size(); ++k)
-      EXPECT_EQ(std::bit_cast<std::uint64_t>(look.samples[k]),
+      EXPECT_EQ(std::bit_cast<std::uint64_t>(result.samples[k]),
                 std::bit_cast<std::uint64_t>(samples[k]));
     const auto bytes = static_cast<std::size_t>(tensors[i].numel) * element_size(view.dtype);
-    ASSERT_EQ(look.copy.size(), bytes);
-    EXPECT_TRUE(bytes == 0 || std::memcmp(look.copy.data(), view.data, bytes) == 0);
+    ASSERT_EQ(result.copy.size(), bytes);
+    EXPECT_TRUE(bytes == 0 || std::memcmp(result.copy.data(), view.data, bytes) == 0);
   }
 }
 

@@ -45,7 +45,7 @@ class Launching : public testing::Test {
     }
     start.folder = folder_.path();
     start.pass_on = &heard_;
-    start.patience.still = start.patience.busy = stall_timeout;
+    start.timeouts.still = start.timeouts.busy = stall_timeout;
     return launch(start);
   }
 

@@ -44,10 +44,10 @@ TEST(LocalSgd, IsNotTakenForReplicasThatDrift) {
   EXPECT_TRUE(averages_weights(run.build()));
   const auto diagnosis = diagnose(local_sgd(average(2)).build());
   EXPECT_THAT(codes_of(diagnosis.findings), IsEmpty());
-  const auto said = std::find_if(diagnosis.not_checked.begin(), diagnosis.not_checked.end(),
-                                 [](const auto& rule) { return rule.rule == "DDP301"; });
-  ASSERT_NE(said, diagnosis.not_checked.end());
-  EXPECT_THAT(said->reason, HasSubstr("local SGD"));
+  const auto skipped = std::find_if(diagnosis.not_checked.begin(), diagnosis.not_checked.end(),
+                                    [](const auto& rule) { return rule.rule == "DDP301"; });
+  ASSERT_NE(skipped, diagnosis.not_checked.end());
+  EXPECT_THAT(skipped->reason, HasSubstr("local SGD"));
 }
 
 TEST(LocalSgd, MayAverageAfterTheStepHasEnded) {

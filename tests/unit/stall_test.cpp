@@ -53,8 +53,8 @@ class StallTest : public testing::Test {
   }
   void end(int rank, std::int64_t number) { logs_.at(rank).end(number); }
 
-  // What is said after some looks, more than a second apart.
-  std::optional<std::string> said(const StallJudge::Ranks& ranks, bool complete = true) {
+  // What is reported after some looks, more than a second apart.
+  std::optional<std::string> reported(const StallJudge::Ranks& ranks, bool complete = true) {
     std::optional<std::string> why;
     for (int look = 0; look < 12 && !why; ++look) {
       why = judge_.why_end(ranks, complete, StallJudge::Clock::now());
@@ -101,13 +101,13 @@ TEST_F(StallTest, IsADeadlockWhereTheOthersHaveEnded) {
 
 TEST_F(StallTest, IsNoDeadlockWhereARankIsOnAnotherMachine) {
   call(0);
-  EXPECT_EQ(said({{0, waiting_.pid()}}, false), std::nullopt);
+  EXPECT_EQ(reported({{0, waiting_.pid()}}, false), std::nullopt);
 }
 
 TEST_F(StallTest, IsNoneWhereARankIsInNoCollectiveForAWhile) {
   call(0);
   end(1, call(1));
-  EXPECT_EQ(said({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
+  EXPECT_EQ(reported({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
 }
 
 TEST_F(StallTest, IsOneWhereThatRankDoesNothingForLong) {
@@ -132,7 +132,7 @@ TEST_F(StallTest, IsNotWhereARankRuns) {
   const Child busy(true);
   call(0);
   call(1);
-  EXPECT_EQ(said({{0, waiting_.pid()}, {1, busy.pid()}}), std::nullopt);
+  EXPECT_EQ(reported({{0, waiting_.pid()}, {1, busy.pid()}}), std::nullopt);
 }
 
 TEST_F(StallTest, IsNotWhereADebuggerHoldsARank) {
@@ -142,24 +142,24 @@ TEST_F(StallTest, IsNotWhereADebuggerHoldsARank) {
   ASSERT_EQ(ptrace(PTRACE_SEIZE, waiting_too_.pid(), nullptr, nullptr), 0);
   ASSERT_EQ(ptrace(PTRACE_INTERRUPT, waiting_too_.pid(), nullptr, nullptr), 0);
   waitpid(waiting_too_.pid(), nullptr, 0);
-  EXPECT_EQ(said({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
+  EXPECT_EQ(reported({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
 }
 
 TEST_F(StallTest, IsNotInAForwardThatSynchronizesNothing) {
   call(0);
   call(1, "ddp.forward", 0);
-  EXPECT_EQ(said({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
+  EXPECT_EQ(reported({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
 }
 
 TEST_F(StallTest, IsNotWhereARankIsStoppedForAWhile) {
   call(0);
   call(1);
   kill(waiting_too_.pid(), SIGSTOP);
-  EXPECT_EQ(said({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
+  EXPECT_EQ(reported({{0, waiting_.pid()}, {1, waiting_too_.pid()}}), std::nullopt);
 }
 
 TEST_F(StallTest, IsNotWhereEverybodyHasEnded) {
-  EXPECT_EQ(said({{0, std::nullopt}, {1, std::nullopt}}), std::nullopt);
+  EXPECT_EQ(reported({{0, std::nullopt}, {1, std::nullopt}}), std::nullopt);
 }
 
 TEST_F(StallTest, NeedsLongerWhereTheProgramItselfPausedForLong) {

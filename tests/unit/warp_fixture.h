@@ -44,7 +44,7 @@ inline void run(const Launch& launch) {
   for (int lane = 0; lane < kLanes; ++lane) {
     lanes.emplace_back([&shared, &launch, lane] {
       const CpuWarp warp(shared, lane);
-      for (std::uint32_t unit = 0; unit < launch.units; ++unit) look_at_unit(warp, launch, unit);
+      for (std::uint32_t unit = 0; unit < launch.units; ++unit) digest_unit(warp, launch, unit);
     });
   }
 }
@@ -61,7 +61,7 @@ class FoundByCpu {
     }
   }
 
-  DeviceLook look(std::size_t i) const { return plan_.look(i, memory()); }
+  DeviceDigest result(std::size_t i) const { return plan_.result(i, memory()); }
 
  private:
   struct alignas(16) Sixteen {

@@ -185,14 +185,14 @@ ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
 
 namespace {
 
-Patience patience_of(const ProgramFlags& flags) {
-  Patience patience;
-  if (flags.timeout_s) patience.still = patience.busy = std::chrono::seconds(*flags.timeout_s);
+Timeouts timeouts_of(const ProgramFlags& flags) {
+  Timeouts timeouts;
+  if (flags.timeout_s) timeouts.still = timeouts.busy = std::chrono::seconds(*flags.timeout_s);
   if (flags.stall_after_s) {
-    patience.idle = std::chrono::seconds(*flags.stall_after_s);
-    patience.deadlocked = std::min(patience.deadlocked, *patience.idle);
+    timeouts.idle = std::chrono::seconds(*flags.stall_after_s);
+    timeouts.deadlocked = std::min(timeouts.deadlocked, *timeouts.idle);
   }
-  return patience;
+  return timeouts;
 }
 
 }  // namespace
@@ -231,7 +231,7 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   options.port = flags.port;
   options.every = flags.every.value_or(options.every);
   options.steps = flags.steps.value_or(options.steps);
-  options.patience = patience_of(flags);
+  options.timeouts = timeouts_of(flags);
   return options;
 }
 

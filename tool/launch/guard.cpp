@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 constexpr auto kAsked = milliseconds(300);
 // A process in uninterruptible sleep (an unreachable network disk) cannot be killed; it is not
 // waited for.
-constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kTimeout = std::chrono::seconds(5);
 constexpr auto kBetweenLooks = milliseconds(5);
 
 bool alive(pid_t pid) {
@@ -42,7 +42,7 @@ void end_whom(Find find) {
   const auto begun = Clock::now();
   std::set<pid_t> asked;
   // A process may fork during the search, so one search that finds none is not enough.
-  for (int empty_looks = 0; empty_looks < 2 && Clock::now() - begun < kPatience;) {
+  for (int empty_looks = 0; empty_looks < 2 && Clock::now() - begun < kTimeout;) {
     const std::vector<pid_t> found = find();
     empty_looks = found.empty() ? empty_looks + 1 : 0;
     const bool asking = Clock::now() - begun < kAsked && !InterruptGuard::insisted();
@@ -58,7 +58,7 @@ void end_whom(Find find) {
   }
   for (const pid_t pid : find()) {
     log::warn("process {} did not end within {} s; end it by hand (kill -9 {})", pid,
-              kPatience.count(), pid);
+              kTimeout.count(), pid);
   }
 }
 

@@ -193,7 +193,7 @@ int examine_own_rank(const ProgramOptions& options, const JobRank& self,
   Launched launched = launch(
       {.programs = {{command, with_probe(own_environment(), options, folder), self.rank, ""}},
        .folder = folder,
-       .patience = options.patience,
+       .timeouts = options.timeouts,
        .world_size = self.world_size,
        .pass_on = options.pass_on ? &streams.err : nullptr,
        .meanwhile =

@@ -52,7 +52,7 @@ constexpr auto kSlowEnd = seconds(10);
 constexpr auto kQuiet = milliseconds(500);
 constexpr auto kJudgeEvery = milliseconds(500);
 // A signal handler in C writes a stack.
-constexpr auto kStackPatience = milliseconds(300);
+constexpr auto kStackTimeout = milliseconds(300);
 constexpr int kStackSignalBelowMax = 3;  // native.py
 // Ranks that are ended together fail in any order, and some before we know why.
 constexpr std::int64_t kAtOnce = 500'000'000;  // ns
@@ -74,8 +74,10 @@ struct Child {
 };
 
 // A rank that another process started.
-struct Stranger {
-  Stranger(int rank, pid_t pid_, EndWatch& watch_) : pid(pid_), watch(watch_) { exit.rank = rank; }
+struct UnknownProcess {
+  UnknownProcess(int rank, pid_t pid_, EndWatch& watch_) : pid(pid_), watch(watch_) {
+    exit.rank = rank;
+  }
 
   pid_t pid;
   EndWatch& watch;
@@ -89,7 +91,7 @@ class Run {
       : launch_(launch),
         audience_(launch.pass_on),
         movement_(launch.folder),
-        stall_(launch.folder, launch.patience) {
+        stall_(launch.folder, launch.timeouts) {
     for (const auto& program : launch.programs)
       children_.push_back(std::make_unique<Child>(program, audience_, launch.folder));
     launcher_ = std::any_of(launch.programs.begin(), launch.programs.end(),
@@ -106,7 +108,7 @@ class Run {
   void turn() {
     listen();
     reap();
-    if (launcher_) watch_strangers();
+    if (launcher_) watch_unknown();
     const auto now = Clock::now();
     if (now - looked_at_ < kLookEvery) return;
     looked_at_ = now;
@@ -137,10 +139,10 @@ class Run {
     const bool child =
         std::any_of(children_.begin(), children_.end(), [](const auto& c) { return c->pid != 0; });
     // A launcher may exit before its ranks; after one that failed, its ranks are not waited for.
-    const bool stranger = !children_.empty() && !fell(children_.front()->exit) &&
-                          std::any_of(strangers_.begin(), strangers_.end(),
-                                      [](const auto& s) { return !s.second->over; });
-    return child || stranger;
+    const bool unknown = !children_.empty() && !fell(children_.front()->exit) &&
+                         std::any_of(unknown_.begin(), unknown_.end(),
+                                     [](const auto& s) { return !s.second->over; });
+    return child || unknown;
   }
 
   // Stops everything that runs, and records `kind` as how it ended.
@@ -151,10 +153,10 @@ class Run {
     }
     if (launcher_) {
       notes_read_at_ = {};
-      watch_strangers();
+      watch_unknown();
     }
-    for (auto& [rank, stranger] : strangers_) {
-      if (!stranger->over) running.insert(&stranger->exit);
+    for (auto& [rank, unknown] : unknown_) {
+      if (!unknown->over) running.insert(&unknown->exit);
     }
     guard_.end_all();
     for (auto& child : children_) {
@@ -162,8 +164,8 @@ class Run {
       if (child->pid != 0 && waitpid(child->pid, &status, 0) == child->pid)
         note_end(*child, status);
     }
-    for (auto& [rank, stranger] : strangers_) {
-      if (!stranger->over && !stranger->watch.running()) note_end(*stranger);
+    for (auto& [rank, unknown] : unknown_) {
+      if (!unknown->over && !unknown->watch.running()) note_end(*unknown);
     }
     for (auto* exit : running) exit->kind = kind;
     if (!running.empty()) log::info("ended {} process(es): {}", running.size(), name_of(kind));
@@ -188,8 +190,8 @@ class Run {
     for (auto& child : children_) {
       if (for_this(child->exit)) child->exit.kind = RankExit::Kind::kStopped;
     }
-    for (auto& [rank, stranger] : strangers_) {
-      if (for_this(stranger->exit)) stranger->exit.kind = RankExit::Kind::kStopped;
+    for (auto& [rank, unknown] : unknown_) {
+      if (for_this(unknown->exit)) unknown->exit.kind = RankExit::Kind::kStopped;
     }
     if (!anyone_fell()) ending_ = ending;
     ended_ns_ -= kAtOnce;
@@ -216,7 +218,7 @@ class Run {
         launched.command = child->exit;
       }
     }
-    for (auto& [rank, stranger] : strangers_) launched.exits.push_back(stranger->exit);
+    for (auto& [rank, unknown] : unknown_) launched.exits.push_back(unknown->exit);
     return launched;
   }
 
@@ -233,7 +235,7 @@ class Run {
         kill(*process, SIGRTMAX - kStackSignalBelowMax);
       native[native_stack_file(launch_.folder, rank)] = *process;
     }
-    std::this_thread::sleep_for(kStackPatience);
+    std::this_thread::sleep_for(kStackTimeout);
     write_native_stacks(native);
   }
 
@@ -288,18 +290,18 @@ class Run {
                name_of(child.exit.kind), child.exit.code);
   }
 
-  void note_end(Stranger& stranger) {
-    stranger.over = true;
-    if (stranger.exit.kind == RankExit::Kind::kUnknown) {
-      stranger.exit.time_ns = exit_time_ns();
-      if (const auto status = stranger.watch.status()) note_status(stranger.exit, *status);
+  void note_end(UnknownProcess& unknown) {
+    unknown.over = true;
+    if (unknown.exit.kind == RankExit::Kind::kUnknown) {
+      unknown.exit.time_ns = exit_time_ns();
+      if (const auto status = unknown.watch.status()) note_status(unknown.exit, *status);
     }
-    note_progress(stranger.exit, launch_.folder);
+    note_progress(unknown.exit, launch_.folder);
   }
 
   // Processes make themselves known by their notes when they import torch, and again as ranks. A
   // rank that is started again is a new process.
-  void watch_strangers() {
+  void watch_unknown() {
     const auto now = Clock::now();
     if (now - notes_read_at_ > kLookEvery) {
       notes_read_at_ = now;
@@ -307,12 +309,12 @@ class Run {
         EndWatch& watch = watches_.try_emplace(note.pid, note.pid).first->second;
         if (!note.rank || !known_.insert(note.pid).second) continue;
         log::debug("process {} made itself known as rank {}", note.pid, *note.rank);
-        strangers_[*note.rank] = std::make_unique<Stranger>(*note.rank, note.pid, watch);
+        unknown_[*note.rank] = std::make_unique<UnknownProcess>(*note.rank, note.pid, watch);
       }
     }
     for (auto& [pid, watch] : watches_) watch.running();
-    for (auto& [rank, stranger] : strangers_) {
-      if (!stranger->over && !stranger->watch.running()) note_end(*stranger);
+    for (auto& [rank, unknown] : unknown_) {
+      if (!unknown->over && !unknown->watch.running()) note_end(*unknown);
     }
   }
 
@@ -322,8 +324,8 @@ class Run {
       if (child->program.rank)
         ranks[*child->program.rank] = child->pid == 0 ? std::nullopt : std::optional(child->pid);
     }
-    for (const auto& [rank, stranger] : strangers_)
-      ranks[rank] = stranger->over ? std::nullopt : std::optional(stranger->pid);
+    for (const auto& [rank, unknown] : unknown_)
+      ranks[rank] = unknown->over ? std::nullopt : std::optional(unknown->pid);
     return ranks;
   }
 
@@ -349,7 +351,7 @@ class Run {
   bool anyone_fell() const {
     return std::any_of(children_.begin(), children_.end(),
                        [](const auto& c) { return fell(c->exit); }) ||
-           std::any_of(strangers_.begin(), strangers_.end(),
+           std::any_of(unknown_.begin(), unknown_.end(),
                        [](const auto& s) { return fell(s.second->exit); });
   }
 
@@ -368,8 +370,8 @@ class Run {
       LaunchGuard::end_one(pid);
     };
     for (auto& child : children_) end(child->pid, child->exit);
-    for (auto& [rank, stranger] : strangers_) {
-      if (!stranger->over) end(stranger->pid, stranger->exit);
+    for (auto& [rank, unknown] : unknown_) {
+      if (!unknown->over) end(unknown->pid, unknown->exit);
     }
   }
 
@@ -382,8 +384,8 @@ class Run {
   std::vector<std::unique_ptr<Child>> children_;
   bool launcher_ = false;
   std::map<pid_t, EndWatch> watches_;
-  std::map<int, std::unique_ptr<Stranger>> strangers_;  // by rank
-  std::set<pid_t> known_;                               // those of ranks
+  std::map<int, std::unique_ptr<UnknownProcess>> unknown_;  // by rank
+  std::set<pid_t> known_;                                   // those of ranks
   std::vector<std::string> notes_;
   Ending ending_ = Ending::kOwn;
   std::int64_t ended_ns_ = 0;

@@ -40,7 +40,7 @@ struct Launch {
   PreparedRanks* prepared = nullptr;  // starts them; null: each is executed anew
   // The run's folder: progress maps and the notes of processes are read there, logs written.
   std::filesystem::path folder;
-  Patience patience;
+  Timeouts timeouts;
   int world_size = 0;  // ranks of the job, where it is known; 0: as the processes' notes say
   std::ostream* pass_on = nullptr;                     // gets what the programs write, live
   std::function<void(std::int64_t step)> on_progress;  // may be empty

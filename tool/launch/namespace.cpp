@@ -121,20 +121,20 @@ MountNamespace::MountNamespace(const std::vector<Overlay>& overlays, const fs::p
       got = read(ends[0], answer, sizeof answer);
     } while (got < 0 && errno == EINTR);
   }
-  const std::string said(answer, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  if (said.starts_with('+')) {
+  const std::string message(answer, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  if (message.starts_with('+')) {
     const auto look = [&](const char* which) {
       return open(fmt::format("/proc/{}/ns/{}", child, which).c_str(), O_RDONLY | O_CLOEXEC);
     };
     mounts_ = look("mnt");
-    if (said == "+user") user_ = look("user");
+    if (message == "+user") user_ = look("user");
   }
   close(ends[0]);
   int status;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (mounts_ < 0 || (said == "+user" && user_ < 0))
-    throw Error(said.empty() || said.starts_with('+') ? "no namespace" : said);
+  if (mounts_ < 0 || (message == "+user" && user_ < 0))
+    throw Error(message.empty() || message.starts_with('+') ? "no namespace" : message);
 }
 
 MountNamespace::~MountNamespace() {

@@ -19,9 +19,9 @@ namespace ddp_doctor {
 namespace {
 
 // For a cold disk to load LibTorch from.
-constexpr timeval kPatienceWithLoading = {60, 0};
+constexpr timeval kLoadingTimeout = {60, 0};
 // Bytes of a rank's command line that ps can show.
-constexpr std::size_t kRoom = 4096;
+constexpr std::size_t kCapacity = 4096;
 
 void append(std::string& message, const std::string& word) {
   message += word;
@@ -72,11 +72,10 @@ void PreparedRanks::prepare(const std::string& executable, const Environment& en
   environment_ = environment;
   try {
     process_ = start_process(
-        {executable, kPreparedOption, std::to_string(ends[1]), std::string(kRoom, '.')},
+        {executable, kPreparedOption, std::to_string(ends[1]), std::string(kCapacity, '.')},
         environment, nowhere);
     socket_ = ends[0];
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kPatienceWithLoading,
-               sizeof kPatienceWithLoading);
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kLoadingTimeout, sizeof kLoadingTimeout);
   } catch (...) {
     for (const int descriptor : {nowhere, ends[0], ends[1]}) close(descriptor);
     throw;

@@ -141,7 +141,7 @@ std::string why_no_record(const Launched& launched, const std::set<std::string>&
       return fmt::format(
           "no progress for {} s, and no process had initialized torch.distributed; if the program "
           "starts slowly, increase --timeout",
-          options.patience.still.count());
+          options.timeouts.still.count());
     }
     if (exit.kind == RankExit::Kind::kStopped)
       return "it was stopped before any rank recorded anything; run it again";
@@ -377,7 +377,7 @@ void settle(RunInfo& run, const fs::path& folder, const Launched& launched,
   if (recorded && launched.command && launched.command->kind == RankExit::Kind::kTimedOut &&
       launched.notes.empty())
     run.notes.push_back(fmt::format("the command was stopped: no progress for {} s",
-                                    options.patience.still.count()));
+                                    options.timeouts.still.count()));
 }
 
 RunReport report_program(const fs::path& folder, const RunInfo& run, int index) {

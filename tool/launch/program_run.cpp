@@ -103,7 +103,7 @@ void run_program(RunInfo& run, const ProgramOptions& options, const fs::path& fo
     RunWatch watch(folder, run, options, world_size, true, streams.err);
     const Launched launched = launch({.programs = programs_of(options, command, folder),
                                       .folder = folder,
-                                      .patience = options.patience,
+                                      .timeouts = options.timeouts,
                                       .world_size = world_size,
                                       .pass_on = options.pass_on ? &streams.err : nullptr,
                                       .on_progress = on_step,

@@ -88,7 +88,7 @@ void run_script(RunInfo& run, const ScriptOptions& options, const fs::path& fold
   start.prepared = &prepared;
   start.folder = folder;
   // Ranks time out by themselves first, and say in what; this is for those that cannot.
-  start.patience.still = start.patience.busy = std::chrono::seconds(options.timeout_s + 10);
+  start.timeouts.still = start.timeouts.busy = std::chrono::seconds(options.timeout_s + 10);
   start.world_size = options.world_size;
   start.on_progress = on_step;
   Launched launched = launch(start);

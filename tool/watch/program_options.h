@@ -26,7 +26,7 @@ struct ProgramOptions {
   int world_size = 2;              // ranks to start, where no command starts them
   std::int64_t every = 10;
   std::int64_t warmup = 20;
-  Patience patience;
+  Timeouts timeouts;
   int port = 0;         // MASTER_PORT; 0: any free one
   bool pass_on = true;  // what the program writes
 

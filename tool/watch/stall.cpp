@@ -73,7 +73,7 @@ bool StallJudge::anybody_works() {
 }
 
 seconds StallJudge::idle_limit() const {
-  return patience_.idle.value_or(
+  return timeouts_.idle.value_or(
       std::max(kLeastIdle, duration_cast<seconds>(kPausesOfIdle * longest_pause_)));
 }
 
@@ -82,9 +82,9 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
   const auto now = Clock::now();
   if (anybody_works()) worked_at_ = now;
   // Importing and compiling may take long.
-  const auto busy = began ? patience_.busy : std::max(patience_.busy, Patience().busy);
-  if (now - std::max(moved_at, worked_at_) > patience_.still || now - moved_at > busy) return "";
-  if (patience_.deadlocked.count() == 0) return {};
+  const auto busy = began ? timeouts_.busy : std::max(timeouts_.busy, Timeouts().busy);
+  if (now - std::max(moved_at, worked_at_) > timeouts_.still || now - moved_at > busy) return "";
+  if (timeouts_.deadlocked.count() == 0) return {};
 
   std::vector<int> waiting;
   std::vector<int> idle;
@@ -111,10 +111,10 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
   if (!stuck) unanswered_since_.reset();
   if (proven && !proven_since_) proven_since_ = now;
   if (stuck && !idle_since_) idle_since_ = now;
-  if (proven && now - *proven_since_ >= patience_.deadlocked) {
+  if (proven && now - *proven_since_ >= timeouts_.deadlocked) {
     return fmt::format(
         "stopped after {} s in which every rank waited for another inside a collective",
-        patience_.deadlocked.count());
+        timeouts_.deadlocked.count());
   }
   if (!stuck) return {};
   std::optional<std::string> silent;

@@ -22,7 +22,7 @@
 namespace ddp_doctor {
 
 // How long a job may make no progress before it is stopped.
-struct Patience {
+struct Timeouts {
   std::chrono::seconds deadlocked{5};        // a proven deadlock; zero: only `still` stops it
   std::optional<std::chrono::seconds> idle;  // nothing: derived from the longest pause so far
   std::chrono::seconds still{300};           // no progress
@@ -35,8 +35,8 @@ class StallJudge {
   // The process of each rank that is known, nothing where it has ended.
   using Ranks = std::map<int, std::optional<pid_t>>;
 
-  StallJudge(std::filesystem::path folder, Patience patience)
-      : folder_(std::move(folder)), patience_(patience) {}
+  StallJudge(std::filesystem::path folder, Timeouts timeouts)
+      : folder_(std::move(folder)), timeouts_(timeouts) {}
 
   // The job moved after `pause`, in the midst of its training.
   void moved_after(Clock::duration pause) { longest_pause_ = std::max(longest_pause_, pause); }
@@ -62,7 +62,7 @@ class StallJudge {
   bool anybody_works();
 
   std::filesystem::path folder_;
-  Patience patience_;
+  Timeouts timeouts_;
   Clock::duration longest_pause_{};
   std::map<pid_t, Signs> seen_;
   std::optional<Clock::time_point> proven_since_;

@@ -14,7 +14,7 @@
 #include "lib/error.h"
 
 // The kernels as PTX, which every driver can compile: lib/CMakeLists.txt.
-extern "C" const char ddp_doctor_look_ptx[];
+extern "C" const char ddp_doctor_digest_ptx[];
 
 using namespace ddp_doctor;
 using namespace ddp_doctor::cuda;
@@ -118,8 +118,9 @@ class Gpu {
     check(driver().primary_context(&context_, device), "using the GPU");
     const Within within(context_);
     Handle module = nullptr;
-    check(driver().load_module(&module, ddp_doctor_look_ptx), "compiling the digest's kernel");
-    check(driver().function(&look_, module, "ddp_doctor_look"), "finding the digest's kernel");
+    check(driver().load_module(&module, ddp_doctor_digest_ptx), "compiling the digest's kernel");
+    check(driver().function(&kernel_, module, "ddp_doctor_digest_kernel"),
+          "finding the digest's kernel");
     std::size_t bytes = 0;
     check(driver().global(&launches_, &bytes, module, "ddp_doctor_launches"),
           "finding the kernel's table");
@@ -141,7 +142,7 @@ class Gpu {
     unsigned argument = number;
     void* arguments[] = {&argument};
     constexpr unsigned kUnits = kThreads / kLanes;
-    check(driver().launch(look_, (launch.units + kUnits - 1) / kUnits, 1, 1, kThreads, 1, 1, 0,
+    check(driver().launch(kernel_, (launch.units + kUnits - 1) / kUnits, 1, 1, kThreads, 1, 1, 0,
                           stream, arguments, nullptr),
           "launching the digest's kernel");
     check(driver().event_record(place.done, stream), "recording an event");
@@ -175,7 +176,7 @@ class Gpu {
   };
 
   Handle context_ = nullptr;
-  Handle look_ = nullptr;
+  Handle kernel_ = nullptr;
   DevicePointer launches_ = 0;
   std::array<Place, kLaunches> places_;
   unsigned next_ = 0;
@@ -240,9 +241,9 @@ struct ddpc_batch {
     is_ready_ = true;
   }
 
-  DeviceLook look(std::int64_t tensor) const {
+  DeviceDigest result(std::int64_t tensor) const {
     if (!is_ready_) throw Error("the digests are not ready yet: call ddpc_ready() first");
-    return plan_.look(static_cast<std::size_t>(tensor), memory_.data);
+    return plan_.result(static_cast<std::size_t>(tensor), memory_.data);
   }
 
  private:
@@ -276,18 +277,18 @@ int ddpc_wait(ddpc_batch* batch) {
   return guarded([&] { batch->wait(); }) ? 0 : -1;
 }
 
-int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_look* look) {
+int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_digest* result) {
   return guarded([&] {
-    const DeviceLook seen = batch->look(tensor);
-    std::copy(seen.digest.bits.begin(), seen.digest.bits.end(), look->bits);
-    look->l2_norm = seen.digest.l2_norm;
-    look->max_abs = seen.digest.max_abs;
-    look->nonfinite = seen.digest.nonfinite;
-    look->numel = seen.digest.numel;
-    look->sample_count = static_cast<std::int32_t>(seen.samples.size());
-    std::copy(seen.samples.begin(), seen.samples.end(), look->samples);
-    look->copy = seen.copy.empty() ? nullptr : seen.copy.data();
-    look->copy_bytes = static_cast<std::int64_t>(seen.copy.size());
+    const DeviceDigest seen = batch->result(tensor);
+    std::copy(seen.digest.bits.begin(), seen.digest.bits.end(), result->bits);
+    result->l2_norm = seen.digest.l2_norm;
+    result->max_abs = seen.digest.max_abs;
+    result->nonfinite = seen.digest.nonfinite;
+    result->numel = seen.digest.numel;
+    result->sample_count = static_cast<std::int32_t>(seen.samples.size());
+    std::copy(seen.samples.begin(), seen.samples.end(), result->samples);
+    result->copy = seen.copy.empty() ? nullptr : seen.copy.data();
+    result->copy_bytes = static_cast<std::int64_t>(seen.copy.size());
   })
              ? 0
              : -1;

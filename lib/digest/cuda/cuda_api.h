@@ -32,7 +32,7 @@ typedef struct {
   double samples[8];
   const void* copy; /* null unless wanted; lives as long as the batch */
   int64_t copy_bytes;
-} ddpc_look;
+} ddpc_digest;
 
 const char* ddpc_error(void);
 
@@ -46,7 +46,7 @@ int ddpc_ready(ddpc_batch* batch);
 /* Returns when it is ready: for the end of a record. */
 int ddpc_wait(ddpc_batch* batch);
 /* Of a batch that is ready. */
-int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_look* look);
+int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_digest* result);
 void ddpc_end(ddpc_batch* batch);
 
 #ifdef __cplusplus

@@ -13,11 +13,11 @@ static_assert(kBool == static_cast<int>(DType::kBool) &&
 std::size_t rounded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 // Canonical byte order, as XXH128_canonicalFromHash() has it.
-std::array<std::uint8_t, 16> canonical(const BlockLook& look) {
+std::array<std::uint8_t, 16> canonical(const DeviceBlockDigest& result) {
   std::array<std::uint8_t, 16> bits;
   for (std::size_t i = 0; i < 8; ++i) {
-    bits[i] = static_cast<std::uint8_t>(look.high >> (56 - 8 * i));
-    bits[8 + i] = static_cast<std::uint8_t>(look.low >> (56 - 8 * i));
+    bits[i] = static_cast<std::uint8_t>(result.high >> (56 - 8 * i));
+    bits[8 + i] = static_cast<std::uint8_t>(result.low >> (56 - 8 * i));
   }
   return bits;
 }
@@ -29,7 +29,7 @@ Plan::Plan(std::span<const DeviceTensor> tensors, bool copy) : copy_(copy) {
     Place place{tensor, 0, bytes_, 0, 0};
     const std::size_t bytes = bytes_of(place);
     place.blocks = bytes / kBlock;
-    place.rest = rounded(place.looks + place.blocks * sizeof(BlockLook));
+    place.rest = rounded(place.digests + place.blocks * sizeof(DeviceBlockDigest));
     place.copy = place.rest + kBlock + 8 * kSamplePositions;
     bytes_ = place.copy + (copy ? rounded(bytes) : 0);
     places_.push_back(place);
@@ -47,7 +47,7 @@ void Plan::write_launch(std::size_t number, std::byte* found, Launch& launch) co
     const Place& place = places_[i];
     Tensor& tensor = launch.tensors[launch.count++];
     tensor.data = static_cast<const std::uint8_t*>(place.tensor.data);
-    tensor.looks = reinterpret_cast<BlockLook*>(found + place.looks);
+    tensor.digests = reinterpret_cast<DeviceBlockDigest*>(found + place.digests);
     tensor.rest = reinterpret_cast<std::uint8_t*>(found + place.rest);
     tensor.copy = copy_ ? reinterpret_cast<std::uint8_t*>(found + place.copy) : nullptr;
     tensor.numel = place.tensor.numel;
@@ -59,17 +59,17 @@ void Plan::write_launch(std::size_t number, std::byte* found, Launch& launch) co
   }
 }
 
-DeviceLook Plan::look(std::size_t i, const std::byte* found) const {
+DeviceDigest Plan::result(std::size_t i, const std::byte* found) const {
   const Place& place = places_.at(i);
   const auto& [data, dtype, numel] = place.tensor;
   std::vector<BlockDigest> blocks(place.blocks);
-  const auto* looks = reinterpret_cast<const BlockLook*>(found + place.looks);
+  const auto* digests = reinterpret_cast<const DeviceBlockDigest*>(found + place.digests);
   for (std::size_t block = 0; block < place.blocks; ++block) {
-    const BlockLook& look = looks[block];
-    blocks[block] = {canonical(look), {look.squares, look.max_abs, look.nonfinite}};
+    const DeviceBlockDigest& result = digests[block];
+    blocks[block] = {canonical(result), {result.squares, result.max_abs, result.nonfinite}};
   }
   const std::size_t bytes = bytes_of(place);
-  DeviceLook seen;
+  DeviceDigest seen;
   seen.digest =
       digest_of_blocks(dtype, blocks, {found + place.rest, bytes - place.blocks * kBlock}, numel);
   for (std::int64_t k = 0; k < kSamples && k < numel; ++k)

@@ -21,7 +21,7 @@ struct DeviceTensor {
   std::int64_t numel = 0;
 };
 
-struct DeviceLook {
+struct DeviceDigest {
   TensorDigest digest;
   SampledValues samples;            // as sample() takes them
   std::span<const std::byte> copy;  // of all bytes, if that was wanted
@@ -45,13 +45,13 @@ class Plan {
   void write_launch(std::size_t number, std::byte* found, Launch& launch) const;
 
   // Of the tensor at `i`, once the GPU has done all of it.
-  DeviceLook look(std::size_t i, const std::byte* found) const;
+  DeviceDigest result(std::size_t i, const std::byte* found) const;
 
  private:
   struct Place {
     DeviceTensor tensor;
     std::size_t blocks;
-    std::size_t looks;  // from the beginning, as are the others
+    std::size_t digests;  // from the beginning, as are the others
     std::size_t rest;
     std::size_t copy;
   };

@@ -3,8 +3,8 @@
 asm(R"(
 .section .rodata
 .balign 16
-.global ddp_doctor_look_ptx
-ddp_doctor_look_ptx:
+.global ddp_doctor_digest_ptx
+ddp_doctor_digest_ptx:
 .incbin ")" DDP_DOCTOR_PTX R"("
 .byte 0
 .previous

@@ -39,7 +39,7 @@ constexpr int kTensorsInLaunch = 512;
 constexpr int kLaunches = 8;  // under way at a time
 
 // In host memory; the CPU finishes the digest.
-struct BlockLook {
+struct DeviceBlockDigest {
   uint64_t low, high;  // XXH3-128
   double squares, max_abs;
   int64_t nonfinite;
@@ -61,9 +61,9 @@ enum Type : uint8_t {
 
 struct Tensor {
   const uint8_t* data;
-  BlockLook* looks;  // one for each whole block
-  uint8_t* rest;     // the bytes after the last whole block, then kSamples elements of 8 bytes
-  uint8_t* copy;     // of all bytes; null: not wanted
+  DeviceBlockDigest* digests;  // one for each whole block
+  uint8_t* rest;  // the bytes after the last whole block, then kSamples elements of 8 bytes
+  uint8_t* copy;  // of all bytes; null: not wanted
   int64_t numel;
   uint32_t first_unit;  // of the launch: a unit for each whole block, and a last one for the rest
   uint32_t blocks;
@@ -199,7 +199,8 @@ DDP_DOCTOR_LANE uint64_t merged(const Warp& warp, const uint64_t sums[2], int se
 }
 
 template <class Warp>
-DDP_DOCTOR_LANE void hash_block(const Warp& warp, const Piece (&pieces)[kLoads], BlockLook& look) {
+DDP_DOCTOR_LANE void hash_block(const Warp& warp, const Piece (&pieces)[kLoads],
+                                DeviceBlockDigest& result) {
   const int pair = warp.lane() % 4, stripe = warp.lane() / 4;
   uint64_t sums[2] = {kFirstSums[2 * pair], kFirstSums[2 * pair + 1]};
   DDP_DOCTOR_UNROLL
@@ -221,8 +222,8 @@ DDP_DOCTOR_LANE void hash_block(const Warp& warp, const Piece (&pieces)[kLoads],
         sums[i] = scrambled(sums[i], secret_at(kScrambleAt + 16 * pair + 8 * i));
     }
   }
-  look.low = merged(warp, sums, kMergeLowAt, pair, kBlockBytes * kPrime64_1);
-  look.high = merged(warp, sums, kMergeHighAt, pair, ~(kBlockBytes * kPrime64_2));
+  result.low = merged(warp, sums, kMergeLowAt, pair, kBlockBytes * kPrime64_1);
+  result.high = merged(warp, sums, kMergeHighAt, pair, ~(kBlockBytes * kPrime64_2));
 }
 
 // ---- figures
@@ -315,19 +316,20 @@ DDP_DOCTOR_LANE int leave_out_nonfinite(Piece (&pieces)[kLoads]) {
 
 // Squares are added as floats, sixteen of them, and then as doubles.
 template <class Format, class Warp>
-DDP_DOCTOR_LANE void float_figures(const Warp& warp, Piece (&pieces)[kLoads], BlockLook& look) {
+DDP_DOCTOR_LANE void float_figures(const Warp& warp, Piece (&pieces)[kLoads],
+                                   DeviceBlockDigest& result) {
   using Bits = typename Format::Bits;
   uint64_t largest = largest_of(warp, largest_in<Format>(pieces));
   forget_derived(pieces);
   if (largest >= Format::kInfinity) {
     const int others = leave_out_nonfinite<Format>(pieces);
-    look.nonfinite = static_cast<int64_t>(sum_of(warp, static_cast<double>(others)));
+    result.nonfinite = static_cast<int64_t>(sum_of(warp, static_cast<double>(others)));
     forget_derived(pieces);
     largest = largest_of(warp, largest_in<Format>(pieces));
     forget_derived(pieces);
   }
   const float max_abs = Format::value(static_cast<Bits>(largest));
-  look.max_abs = static_cast<double>(max_abs);
+  result.max_abs = static_cast<double>(max_abs);
   int exponent = static_cast<int>(bits_as<uint32_t>(max_abs) >> 23) - 127;
   if (exponent >= -30 && exponent < 50) exponent = 0;
   if (exponent > 126) exponent = 126;
@@ -346,7 +348,7 @@ DDP_DOCTOR_LANE void float_figures(const Warp& warp, Piece (&pieces)[kLoads], Bl
   DDP_DOCTOR_UNROLL
   for (const float some : squares) sum += static_cast<double>(some);
   const double unscaled = double_power(exponent);
-  look.squares = sum_of(warp, sum) * unscaled * unscaled;
+  result.squares = sum_of(warp, sum) * unscaled * unscaled;
 }
 
 DDP_DOCTOR_LANE double magnitude_of(uint8_t type, uint64_t bits) {
@@ -377,7 +379,7 @@ DDP_DOCTOR_LANE double magnitude_of(uint8_t type, uint64_t bits) {
 // float64 and integers, of which a GPU has few: as doubles, read once more.
 template <class Warp>
 DDP_DOCTOR_LANE void double_figures(const Warp& warp, const Tensor& tensor, const uint8_t* begin,
-                                    BlockLook& look) {
+                                    DeviceBlockDigest& result) {
   double squares = 0.0, largest = 0.0, others = 0.0;
   DDP_DOCTOR_KEEP_LOOP
   for (int at = warp.lane() * tensor.element; at < kBlockBytes; at += kLanes * tensor.element) {
@@ -391,15 +393,15 @@ DDP_DOCTOR_LANE void double_figures(const Warp& warp, const Tensor& tensor, cons
     squares += finite ? value * value : 0.0;
     largest = finite && value > largest ? value : largest;
   }
-  look.squares = sum_of(warp, squares);
-  look.max_abs = bits_as<double>(largest_of(warp, bits_as<uint64_t>(largest)));
-  look.nonfinite = static_cast<int64_t>(sum_of(warp, others));
+  result.squares = sum_of(warp, squares);
+  result.max_abs = bits_as<double>(largest_of(warp, bits_as<uint64_t>(largest)));
+  result.nonfinite = static_cast<int64_t>(sum_of(warp, others));
 }
 
 // ---- units of work
 
 template <class Warp>
-DDP_DOCTOR_LANE void look_at_block(const Warp& warp, const Tensor& tensor, uint32_t block) {
+DDP_DOCTOR_LANE void digest_block(const Warp& warp, const Tensor& tensor, uint32_t block) {
   const int64_t begin = static_cast<int64_t>(block) * kBlockBytes;
   Piece pieces[kLoads];
   load_block(tensor.data + begin + 16 * warp.lane(), pieces);
@@ -408,30 +410,30 @@ DDP_DOCTOR_LANE void look_at_block(const Warp& warp, const Tensor& tensor, uint3
     for (int load = 0; load < kLoads; ++load)
       *reinterpret_cast<Piece*>(tensor.copy + begin + 512 * load + 16 * warp.lane()) = pieces[load];
   }
-  BlockLook look = {};
-  hash_block(warp, pieces, look);
+  DeviceBlockDigest result = {};
+  hash_block(warp, pieces, result);
   forget_derived(pieces);
   switch (tensor.type) {
     case kFloat32:
-      float_figures<OfFloat32>(warp, pieces, look);
+      float_figures<OfFloat32>(warp, pieces, result);
       break;
     case kFloat16:
-      float_figures<OfFloat16>(warp, pieces, look);
+      float_figures<OfFloat16>(warp, pieces, result);
       break;
     case kBFloat16:
-      float_figures<OfBFloat16>(warp, pieces, look);
+      float_figures<OfBFloat16>(warp, pieces, result);
       break;
     default:
-      double_figures(warp, tensor, tensor.data + begin, look);
+      double_figures(warp, tensor, tensor.data + begin, result);
   }
   // Every lane has all of it: five of them write a part each, in one transaction.
   const int part = warp.lane();
-  uint64_t value = look.low;
-  if (part == 1) value = look.high;
-  if (part == 2) value = bits_as<uint64_t>(look.squares);
-  if (part == 3) value = bits_as<uint64_t>(look.max_abs);
-  if (part == 4) value = bits_as<uint64_t>(look.nonfinite);
-  if (part < 5) reinterpret_cast<uint64_t*>(tensor.looks + block)[part] = value;
+  uint64_t value = result.low;
+  if (part == 1) value = result.high;
+  if (part == 2) value = bits_as<uint64_t>(result.squares);
+  if (part == 3) value = bits_as<uint64_t>(result.max_abs);
+  if (part == 4) value = bits_as<uint64_t>(result.nonfinite);
+  if (part < 5) reinterpret_cast<uint64_t*>(tensor.digests + block)[part] = value;
 }
 
 template <class Warp>
@@ -454,7 +456,7 @@ DDP_DOCTOR_LANE void copy_rest(const Warp& warp, const Tensor& tensor) {
 }
 
 template <class Warp>
-DDP_DOCTOR_LANE void look_at_unit(const Warp& warp, const Launch& launch, uint32_t unit) {
+DDP_DOCTOR_LANE void digest_unit(const Warp& warp, const Launch& launch, uint32_t unit) {
   uint32_t first = 0, last = launch.count - 1;  // the tensor that has the unit is among these
   while (first < last) {
     const uint32_t middle = (first + last + 1) / 2;
@@ -466,7 +468,7 @@ DDP_DOCTOR_LANE void look_at_unit(const Warp& warp, const Launch& launch, uint32
   }
   const Tensor tensor = launch.tensors[first];
   if (unit - tensor.first_unit < tensor.blocks) {
-    look_at_block(warp, tensor, unit - tensor.first_unit);
+    digest_block(warp, tensor, unit - tensor.first_unit);
   } else {
     copy_rest(warp, tensor);
   }

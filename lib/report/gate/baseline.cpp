@@ -49,19 +49,19 @@ std::string torch_of(const RunReport& run) {
 }
 
 // The first difference of a kind, and all parameters that show it there.
-struct Parting {
+struct FirstDifference {
   std::int64_t step = 0;
   std::set<int> ranks;
   std::vector<FindingParameter> parameters;
 };
 
 template <class Of>
-std::optional<Parting> first_parting(const Fingerprint& a, const Fingerprint& b,
-                                     const RunReport& run, Of of) {
+std::optional<FirstDifference> first_difference(const Fingerprint& a, const Fingerprint& b,
+                                                const RunReport& run, Of of) {
   for (const auto& [number, in_a] : a.steps()) {
     const auto step = b.steps().find(number);
     if (step == b.steps().end()) continue;
-    Parting parting{number, {}, {}};
+    FirstDifference difference{number, {}, {}};
     for (const auto& [name, seen] : in_a) {
       const auto other = step->second.find(name);
       if (other == step->second.end()) continue;
@@ -70,26 +70,26 @@ std::optional<Parting> first_parting(const Fingerprint& a, const Fingerprint& b,
       bool parts = false;
       for (std::size_t rank = 0; rank < std::min(mine.size(), theirs.size()); ++rank) {
         if (!mine[rank] || !theirs[rank] || *mine[rank] == *theirs[rank]) continue;
-        parting.ranks.insert(static_cast<int>(rank));
+        difference.ranks.insert(static_cast<int>(rank));
         parts = true;
       }
       if (!parts) continue;
       const auto info =
           std::find_if(run.tensors.begin(), run.tensors.end(),
                        [&, name = name](const TensorInfo& tensor) { return tensor.name == name; });
-      parting.parameters.push_back(
+      difference.parameters.push_back(
           {name, info == run.tensors.end() ? std::nullopt : info->ddp_index});
     }
-    if (!parting.parameters.empty()) return parting;
+    if (!difference.parameters.empty()) return difference;
   }
   return {};
 }
 
-Finding finding_at(const Rule& rule, const Parting& parting, const RunReport& run) {
+Finding finding_at(const Rule& rule, const FirstDifference& difference, const RunReport& run) {
   Finding finding = finding_of(rule);
-  finding.ranks.assign(parting.ranks.begin(), parting.ranks.end());
-  finding.first_step = std::max<std::int64_t>(parting.step, 1);
-  finding.parameters = parting.parameters;
+  finding.ranks.assign(difference.ranks.begin(), difference.ranks.end());
+  finding.first_step = std::max<std::int64_t>(difference.step, 1);
+  finding.parameters = difference.parameters;
   finding.where = run.step_place;
   return finding;
 }
@@ -208,10 +208,10 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
   const auto& after = now.fingerprint_.steps().rbegin()->second;
   const auto gone = only_in(before, after);
   const auto added = only_in(after, before);
-  const auto used = first_parting(
+  const auto used = first_difference(
       then, now.fingerprint_, run, [](const auto& seen) -> const auto& { return seen.used; });
   if (used || !gone.empty() || !added.empty()) {
-    auto finding = finding_at(kGraphChanged, used.value_or(Parting{}), run);
+    auto finding = finding_at(kGraphChanged, used.value_or(FirstDifference{}), run);
     if (used) {
       finding.message =
           fmt::format("From step {} on, the loss no longer depends on the same parameters: {}.",
@@ -240,11 +240,11 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
   }
   if (common.parting) {
     const bool gradient = common.parting->stage == Stage::kGradient;
-    const auto parting = first_parting(
+    const auto difference = first_difference(
         then, now.fingerprint_, run, [&](const auto& seen) -> const auto& {
           return gradient ? seen.gradient : seen.weight;
         });
-    auto finding = finding_at(kNumericsChanged, *parting, run);
+    auto finding = finding_at(kNumericsChanged, *difference, run);
     finding.evidence["of"] = gradient ? "gradient" : "weight";
     finding.evidence["steps_compared"] = common.steps;
     finding.evidence["parameters_compared"] = common.parameters;
@@ -252,8 +252,8 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
         fmt::format("{} of {} no longer {} the bits of the baseline, first {}.{}",
                     gradient ? "The gradient" : "The weight", list_of(finding.parameters),
                     finding.parameters.size() == 1 ? "has" : "have",
-                    parting->step == 0 ? std::string("before the first step")
-                                       : fmt::format("in step {}", parting->step),
+                    difference->step == 0 ? std::string("before the first step")
+                                          : fmt::format("in step {}", difference->step),
                     torch);
     finding.prescription = {
         "If the numerics were meant to change (or the machine changed), accept that with "

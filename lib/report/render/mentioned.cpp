@@ -67,9 +67,9 @@ MentionedParameters mentioned_in(const ExplainedLog& log, const RunReport& run) 
   std::set<int> indices;
   std::set<std::string> names;
   for (const auto& explanation : log.explanations) {
-    for (const auto& said : explanation.fields) {
-      indices.insert(said.indices.begin(), said.indices.end());
-      names.insert(said.names.begin(), said.names.end());
+    for (const auto& fields : explanation.fields) {
+      indices.insert(fields.indices.begin(), fields.indices.end());
+      names.insert(fields.names.begin(), fields.names.end());
     }
   }
   const auto find = [&](const auto& wanted) {

@@ -113,7 +113,7 @@ class TextReport {
 
   // What a strategy did to its run, and what the records lack; once if several runs have it.
   void notes() {
-    std::vector<std::string> said;
+    std::vector<std::string> printed;
     for (const auto& run : report_.runs) {
       std::vector<std::string> lines;
       for (const auto& change : run.changes) lines.push_back("changed: " + change);
@@ -122,8 +122,8 @@ class TextReport {
         if (!in_verdict(note)) lines.push_back("note: " + note);
       }
       for (const auto& line : lines) {
-        if (std::find(said.begin(), said.end(), line) != said.end()) continue;
-        said.push_back(line);
+        if (std::find(printed.begin(), printed.end(), line) != printed.end()) continue;
+        printed.push_back(line);
         wrapped(&run == &report_.runs.front() ? line : run.label + ": " + line);
       }
     }

@@ -37,15 +37,15 @@ struct DataParallelReducer::State {
   std::weak_ptr<TrainingObserver> told;
   std::shared_ptr<TrainingObserver> observer() const { return told.lock(); }
   // Reports exceptions of c10d to the examination before rethrowing them.
-  template <class Work, class Tell>
-  void telling(const Work& work, const Tell& tell) const {
+  template <class Work, class Callback>
+  void telling(const Work& work, const Callback& callback) const {
     try {
       work();
     } catch (const c10::Error& error) {
-      if (observer()) tell(error.what_without_backtrace());
+      if (observer()) callback(error.what_without_backtrace());
       throw;
     } catch (const std::exception& error) {
-      if (observer()) tell(error.what());
+      if (observer()) callback(error.what());
       throw;
     }
   }

@@ -46,10 +46,10 @@ extern "C" {
 __device__ ddp_doctor::cuda::Launch ddp_doctor_launches[ddp_doctor::cuda::kLaunches];
 
 // As many registers as leave room for two of these on a multiprocessor: a warp holds 8 KiB.
-__global__ void __attribute__((launch_bounds(256, 2))) ddp_doctor_look(unsigned place) {
+__global__ void __attribute__((launch_bounds(256, 2))) ddp_doctor_digest_kernel(unsigned place) {
   using namespace ddp_doctor::cuda;
   const Launch& launch = ddp_doctor_launches[place];
   const unsigned unit = (block_index() * block_size() + thread_index()) / kLanes;
-  if (unit < launch.units) look_at_unit(CudaWarp(), launch, unit);
+  if (unit < launch.units) digest_unit(CudaWarp(), launch, unit);
 }
 }
