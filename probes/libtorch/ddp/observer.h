@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Events that the C++ parts of a training program report: forwards of wrappers, steps of observed
-// optimizers, collectives of observed process groups. Examination (probes/module) receives them;
-// without one, reporting costs a pointer check.
+// optimizers, collectives of observed process groups. Examination (probes/libtorch/module) receives
+// them; without one, reporting costs a pointer check.
 //
 // No function throws, waits, or changes anything in the training.
 #pragma once
