@@ -118,7 +118,7 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
     const std::string& parallel = timeline.layout.model_parallel;
     if (!parallel.empty() && !found.empty() && rule.on_mesh != OnMesh::kHolds) {
       diagnosis.not_checked.push_back(
-          {rule.code, "what differs, or does not, may do so on purpose: " + parallel});
+          {rule.code, "differences between ranks may be intended: " + parallel});
       if (rule.severity == Severity::kError && rule.on_mesh == OnMesh::kUndecided)
         diagnosis.undecided.emplace_back(rule.code);
       continue;

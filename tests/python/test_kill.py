@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""SIGKILL, at points spread over a run, of each rank, of ddp-doctor itself and of torchrun: who fell first is told, the records can be
+"""SIGKILL, at points spread over a run, of each rank, of ddp-doctor itself and of torchrun: the first failed rank is named, the records can be
 read, and nothing is left.
 
 environment: DDP_DOCTOR=bin/ddp-doctor; POINTS: how many (2); exit 77: this Python has no torch
@@ -114,7 +114,7 @@ class Killed(unittest.TestCase):
                     os.kill(job.ranks()[rank], signal.SIGKILL)
                     self.assertEqual(job.process.wait(DEADLINE), 1, job.stderr.read_text()[-2000:])
                     crashes = [finding for finding in flat(job.report()["findings"]) if finding["rule"] == "DDP504"]
-                    self.assertEqual([finding["evidence"]["first_to_fall"] for finding in crashes], [rank])
+                    self.assertEqual([finding["evidence"]["first_failed_rank"] for finding in crashes], [rank])
                     self.assertEqual(job.processes(), [])
                     self.assertEqual(job.read_again()[1]["findings"], job.report()["findings"])
 

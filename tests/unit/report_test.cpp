@@ -110,7 +110,7 @@ TEST(Report, KeepsAStrategyThatCouldNotRunAsAColumn) {
   EXPECT_THAT(text_of(report), HasSubstr("could not run: no space left\n"));
 }
 
-TEST(Proof, PrescribesTheCheapestStrategyThatCures) {
+TEST(Proof, PrescribesTheFastestStrategyThatFixesIt) {
   for (const bool static_is_cheaper : {true, false}) {
     const Report report = make_report(
         {sick_run(), cured_run("ddp-find-unused", static_is_cheaper ? 3'000'000 : 1'000'000, 1),
@@ -123,18 +123,19 @@ TEST(Proof, PrescribesTheCheapestStrategyThatCures) {
               static_is_cheaper ? "ddp-static-graph" : "ddp-find-unused");
     EXPECT_THAT(
         finding.proof->text,
-        HasSubstr(static_is_cheaper ? "cheaper here: 2 ms per step (median of 4, 2 to 2), "
-                                    : "cheaper here: 1 ms per step (median of 4, 1 to 1), "));
+        HasSubstr(static_is_cheaper
+                      ? "Its steps are faster here: 2 ms per step (median of 4, 2 to 2), "
+                      : "Its steps are faster here: 1 ms per step (median of 4, 1 to 1), "));
   }
 }
 
-TEST(Proof, SaysWhereTheStrategyDoesNotCure) {
+TEST(Proof, SaysWhereTheStrategyDoesNotFixIt) {
   RunBuilder still_sick = named("ddp-static-graph");
   still_sick.wrapper({{"static_graph", "1"}}).differ(1, 1, Stage::kWeight, 2);
   const Report report = make_report({sick_run(), report_run(still_sick.build(), 1)});
   ASSERT_TRUE(report.findings.at(0).proof);
   EXPECT_FALSE(report.findings[0].proof->cured);
-  EXPECT_THAT(report.findings[0].proof->text, HasSubstr("does not cure it here: DDP301"));
+  EXPECT_THAT(report.findings[0].proof->text, HasSubstr("does not fix it here: DDP301"));
 }
 
 TEST(TextReport, ShowsStepsSideBySideAndTheErrorInItsRow) {

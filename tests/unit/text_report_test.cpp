@@ -188,6 +188,12 @@ TEST(TextReport, HasNoMoreDigitsThanAFigure) {
   EXPECT_EQ(cells::milliseconds(0.669, 2), "0.67");
   EXPECT_EQ(cells::milliseconds(9.97, 2), "10");
   EXPECT_EQ(cells::milliseconds(12.4, 2), "12");
+  const StepTime wide{2.44, 0.763, 6.6, 8};
+  EXPECT_EQ(cells::milliseconds(wide.median_ms, wide), "2");
+  EXPECT_EQ(cells::milliseconds(wide.low_ms, wide), "0.8");
+  EXPECT_EQ(cells::milliseconds(wide.high_ms, wide), "7");
+  const StepTime narrow{12.31, 12.1, 12.6, 8};
+  EXPECT_EQ(cells::milliseconds(narrow.median_ms, narrow), "12.3");
   EXPECT_EQ(cells::figure(0.77194), "0.77194");
   EXPECT_EQ(cells::figure(0.000012345), "1.234e-05");
   EXPECT_EQ(cells::figure(1234567.0), "1.235e+06");

@@ -58,8 +58,8 @@ void Runs::isolate(const std::vector<ExaminedProgram>& programs) {
     isolation_ = std::make_unique<Isolation>(writers, folder());
   } catch (const Error& error) {
     throw Error(fmt::format(
-        "{} runs the program more than once, and those runs cannot be isolated from {}: {}; give "
-        "--in-place to run all of them there, where each finds what the others wrote, and may "
+        "give --in-place: {} runs the program more than once, and these runs cannot be isolated "
+        "from {} ({}). With --in-place each of them finds what the others wrote there, and may "
         "overwrite your files",
         purpose_ == Purpose::kFix ? "--fix" : "compare", fs::current_path().string(),
         error.what()));

@@ -327,7 +327,7 @@ std::string Isolation::describe() const {
                                  [](const FolderState& state) { return state.complete(); });
   return fmt::format("{} of {}", kind_ == Kind::kOverlay ? "a copy-on-write view" : "a copy",
                      named(folders())) +
-         (reset ? "" : ", as the first run leaves it (it has too many files to be reset)");
+         (reset ? "" : ", as the first run left it (too many files to reset)");
 }
 
 std::unique_ptr<View> Isolation::view(const std::vector<Replaced>& replaced) const {

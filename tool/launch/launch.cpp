@@ -299,7 +299,7 @@ class Run {
     note_progress(unknown.exit, launch_.folder);
   }
 
-  // Processes make themselves known by their notes when they import torch, and again as ranks. A
+  // Processes register by a note when they import torch, and again when they become ranks. A
   // rank that is started again is a new process.
   void watch_unknown() {
     const auto now = Clock::now();
@@ -308,7 +308,7 @@ class Run {
       for (const auto& note : process_notes(launch_.folder)) {
         EndWatch& watch = watches_.try_emplace(note.pid, note.pid).first->second;
         if (!note.rank || !known_.insert(note.pid).second) continue;
-        log::debug("process {} made itself known as rank {}", note.pid, *note.rank);
+        log::debug("process {} registered as rank {}", note.pid, *note.rank);
         unknown_[*note.rank] = std::make_unique<UnknownProcess>(*note.rank, note.pid, watch);
       }
     }

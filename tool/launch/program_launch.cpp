@@ -181,8 +181,8 @@ std::string sentence_about(const std::string& seen) {
   if (seen.starts_with("DeepSpeed"))
     return "DeepSpeed (ZeRO) partitions gradients and parameters: ddp-doctor does not examine it";
   if (seen == "torch imported around the probe")
-    return "torch was loaded by an import hook of the program that uses neither sys.meta_path nor "
-           "PathFinder, so the probe was not told: it was not examined";
+    return "torch was loaded by an import hook of the program that bypasses sys.meta_path and "
+           "PathFinder, so the probe did not start";
   return "uses " + seen + ", which ddp-doctor does not examine";
 }
 
@@ -213,16 +213,16 @@ std::vector<std::string> notes_about(const std::vector<ProcessNote>& processes, 
   for (const auto& what : seen) notes.push_back(sentence_about(what));
   if (recorded) return notes;
   if (probe_is_off()) {
-    notes.emplace_back("DDP_DOCTOR=0 disables the probe: nothing was examined");
+    notes.emplace_back("DDP_DOCTOR=0 disables the probe");
   } else if (!unprobed.empty()) {
     notes.insert(notes.end(), unprobed.begin(), unprobed.end());
   } else if (processes.empty() && cpp) {
     notes.emplace_back(
-        "a program loads LibTorch without Python: it needs a ddp_doctor::Examination "
-        "(docs/cpp.md), and nothing was examined");
+        "a program loads LibTorch without Python. It needs a ddp_doctor::Examination "
+        "(docs/cpp.md)");
   } else if (processes.empty()) {
     notes.emplace_back(
-        "no Python process that imports torch was seen: nothing was examined. The probe is loaded "
+        "no Python process that imports torch was seen. The probe is loaded "
         "through PYTHONPATH, which containers and other machines do not inherit (docs/python.md). "
         "A C++ program needs a ddp_doctor::Examination (docs/cpp.md)");
   } else if (std::none_of(processes.begin(), processes.end(),

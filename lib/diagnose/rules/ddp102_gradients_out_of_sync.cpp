@@ -86,8 +86,7 @@ void blame_missing_wrapper(const Timeline& timeline, Finding& finding, std::size
   finding.message = fmt::format(
       "Nothing synchronizes the gradients: the model is not wrapped in DistributedDataParallel, "
       "and no collective of the program carries gradients. Each of the {} ranks trains its own "
-      "model; "
-      "gradients differ in {} of {}.",
+      "model; gradients differ in {} of {}.",
       timeline.ranks().size(), finding.evidence["steps_apart"].get<std::size_t>(),
       count_of(seen, "step"));
   finding.prescription = {

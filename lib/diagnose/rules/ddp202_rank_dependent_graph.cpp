@@ -165,8 +165,7 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
     finding.prescription = {
         "Keep the loss connected to the model on every rank, for example by adding 0 * "
         "output.sum() of a forward on a dummy sample. find_unused_parameters=True does not help: "
-        "it needs one "
-        "parameter with a gradient.",
+        "it needs one parameter with a gradient.",
         ""};
     return std::vector{finding};
   }

@@ -137,7 +137,7 @@ Verdict check_buffers_drift(const Timeline& timeline) {
 const Rule kBuffersDrift = {.code = "DDP303",
                             .name = "buffers-drift",
                             .severity = Severity::kWarning,
-                            .headline = "buffers differ across ranks and stay apart",
+                            .headline = "buffers differ across ranks and stay different",
                             .check = check_buffers_drift,
                             .needs = {.ranks = 2, .steps = 1}};
 

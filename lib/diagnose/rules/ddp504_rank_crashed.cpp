@@ -75,7 +75,7 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.evidence["kind"] = first.kind;
   finding.evidence["error"] = telling_line(first.text);
   finding.evidence["phase"] = first.phase;
-  finding.evidence["first_to_fall"] = first.rank;
+  finding.evidence["first_failed_rank"] = first.rank;
   for (const auto& failure : failures)
     finding.evidence["errors"][std::to_string(failure.rank)] = failure.text;
 

@@ -45,9 +45,10 @@ bool cures(const RunReport& run, const RunReport& first, const Finding& finding)
 
 std::string price_of(const RunReport& run) {
   return fmt::format("{} ms per step (median of {}, {} to {})",
-                     cells::milliseconds(run.step_time->median_ms), run.step_time->steps,
-                     cells::milliseconds(run.step_time->low_ms),
-                     cells::milliseconds(run.step_time->high_ms));
+                     cells::milliseconds(run.step_time->median_ms, *run.step_time),
+                     run.step_time->steps,
+                     cells::milliseconds(run.step_time->low_ms, *run.step_time),
+                     cells::milliseconds(run.step_time->high_ms, *run.step_time));
 }
 
 // Timings whose ranges overlap, or that have too few steps, cannot be told apart.
@@ -58,7 +59,7 @@ bool overlap(const StepTime& a, const StepTime& b) {
 
 bool repeated(const RunReport& run) { return !run.again_ms.empty(); }
 
-// Whether `a` is measurably cheaper, where both cure.
+// Whether `a` is measurably cheaper, where both fix the finding.
 bool cheaper(const RunReport& a, const RunReport& b) {
   if (!a.step_time || !b.step_time) return a.step_time.has_value() > b.step_time.has_value();
   if (!repeated(a) || !repeated(b))
@@ -67,8 +68,9 @@ bool cheaper(const RunReport& a, const RunReport& b) {
   return cost && cost->measurable() && cost->ratio < 1.0;
 }
 
-// The price of the chosen cure against those of the others.
-std::string comparison(const RunReport& best, const std::vector<const RunReport*>& others) {
+// The step time of the chosen fix against those of the others.
+std::string comparison(const RunReport& best, const std::vector<const RunReport*>& others,
+                       Purpose purpose) {
   std::string text = ": " + price_of(best);
   if (others.empty()) return text;
   bool cheapest = true;
@@ -76,9 +78,10 @@ std::string comparison(const RunReport& best, const std::vector<const RunReport*
     text += fmt::format(", {} {}", other->label, price_of(*other));
     cheapest = cheapest && cheaper(best, *other);
   }
-  if (cheapest) return ". It is cheaper here" + text;
-  return fmt::format(". No cure is measurably cheaper here{}{}",
-                     repeated(best) ? "" : " (use more --repeats)", text);
+  if (cheapest) return ". Its steps are faster here" + text;
+  const bool more = purpose == Purpose::kFix && !repeated(best);
+  return fmt::format(". The step times of the fixes do not differ measurably here{}{}",
+                     more ? " (increase --repeats)" : "", text);
 }
 
 // A parameter that is unused in one run may be used in another.
@@ -104,8 +107,7 @@ std::string assumption_of(const RunReport& run) {
   if (run.info.strategy != "ddp-static-graph") return {};
   return fmt::format(
       ". This assumes that every step uses the same parameters, without reentrant checkpointing, "
-      "as "
-      "the {} seen did",
+      "as the {} seen did",
       count_of(run.steps_table.size(), "step"));
 }
 
@@ -180,7 +182,7 @@ void prove(Report& report, Finding& finding) {
   Proof proof{static_cast<int>(&best - report.runs.data()), best.info.strategy, tried.cured, ""};
   if (!proof.cured) {
     proof.text =
-        fmt::format("{} does not cure it here: {}", best.info.strategy, why_not(best, first));
+        fmt::format("{} does not fix it here: {}", best.info.strategy, why_not(best, first));
   } else {
     // The other one stays an alternative: proofs may be attached again, to a filtered report.
     auto& prescription = finding.prescription;
@@ -194,13 +196,13 @@ void prove(Report& report, Finding& finding) {
       if (run != &best && cures(*run, first, finding) && run->step_time && best.step_time)
         others.push_back(run);
     }
-    proof.text =
-        fmt::format("{} {} in {}", best.info.strategy, best.clean() ? "is clean" : "cures it",
-                    count_of(best.steps_table.size(), "step"));
+    proof.text = fmt::format("{} {} {}{}", best.info.strategy, best.clean() ? "ran" : "fixes it in",
+                             count_of(best.steps_table.size(), "step"),
+                             best.clean() ? " without findings" : "");
     const auto drifts = [](const StepRow& row) { return !row.drift || *row.drift != 0.0; };
     if (std::none_of(best.steps_table.begin(), best.steps_table.end(), drifts))
-      proof.text += ", drift exactly 0";
-    if (best.step_time) proof.text += comparison(best, others);
+      proof.text += ", weight drift 0";
+    if (best.step_time) proof.text += comparison(best, others, report.purpose);
     proof.text += used_elsewhere(best, finding);
     proof.text += cost_beside(best) + side_effects(best, first) + assumption_of(best);
   }
@@ -228,10 +230,9 @@ void attach_change(const Report& report, Finding& finding) {
   const RunReport* tried = tried_for(report, finding);
   if (tried != nullptr && cures(*tried, first, finding)) {
     finding.change = tried->info.tried->change;
-    finding.change->text =
-        fmt::format("a copy of the program with this change was examined: it {} in {}",
-                    tried->clean() ? "is clean" : "no longer has this finding",
-                    count_of(tried->steps_table.size(), "step"));
+    finding.change->text = fmt::format("a copy of the program with this change ran {} without {}",
+                                       count_of(tried->steps_table.size(), "step"),
+                                       tried->clean() ? "findings" : "this finding");
     if (!finding.proof || !finding.proof->cured)
       finding.proof = Proof{static_cast<int>(tried - report.runs.data()), kAsChanged, true,
                             finding.change->text + '.'};

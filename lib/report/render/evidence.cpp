@@ -7,6 +7,13 @@
 
 namespace ddp_doctor {
 
+std::string label_of(std::string key) {
+  if (key == "steps_apart") return "steps that differ";
+  if (key == "steps_alike") return "steps that agree";
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
+}
+
 std::string in_words(const nlohmann::ordered_json& value, const char* separator) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_structured()) return value.dump();

@@ -90,7 +90,7 @@ class Html {
     if (finding.where) entry("Place", place(*finding.where));
     entry("Do", escaped(finding.prescription.text));
     if (finding.change) entry("Change", change(*finding.change));
-    if (finding.proof) entry("Proof", escaped(finding.proof->text));
+    if (finding.proof) entry("Tested", escaped(finding.proof->text));
     out_ << "</dl>\n";
     if (!finding.consequences.empty()) out_ << "<p class=\"of\">which leads to</p>\n";
     for (const auto& consequence : finding.consequences) card(consequence);
@@ -104,10 +104,8 @@ class Html {
   static std::string evidence(const nlohmann::ordered_json& all) {
     std::string markup = "<dl class=\"evidence\">";
     for (const auto& [key, value] : all.items()) {
-      std::string name = key;
-      std::replace(name.begin(), name.end(), '_', ' ');
       const std::string text = in_words(value);
-      markup += fmt::format("<dt>{}</dt><dd>", escaped(name));
+      markup += fmt::format("<dt>{}</dt><dd>", escaped(label_of(key)));
       if (text.size() <= kLongEvidence) {
         markup += escaped(text);
       } else {

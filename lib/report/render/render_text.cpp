@@ -44,7 +44,7 @@ class TextReport {
       }
       if (run.health() == Health::kInconclusive) {
         for (const auto& note : run.notes) {
-          if (!in_verdict(note)) wrapped("note: " + note);
+          if (const auto rest = beyond_verdict(note); !rest.empty()) wrapped("note: " + rest);
         }
       }
     }
@@ -55,9 +55,11 @@ class TextReport {
  private:
   void wrapped(const std::string& text) { print_wrapped(out_, text, 0, 2); }
 
-  // The verdict, below, says it.
-  bool in_verdict(const std::string& note) const {
-    return verdict_of(report_, options_.fail_on).ends_with(": " + note);
+  // What the verdict, below, does not say: it may quote the first sentence of a note.
+  std::string beyond_verdict(const std::string& note) const {
+    const auto end = note.find(". ");
+    if (!verdict_of(report_, options_.fail_on).ends_with(": " + note.substr(0, end))) return note;
+    return end == std::string::npos ? std::string() : note.substr(end + 2);
   }
 
   bool comparison() const { return report_.purpose == Purpose::kCompare; }
@@ -119,7 +121,7 @@ class TextReport {
       for (const auto& change : run.changes) lines.push_back("changed: " + change);
       for (const auto& reason : run.unapplied) lines.push_back("not applied: " + reason);
       for (const auto& note : run.notes) {
-        if (!in_verdict(note)) lines.push_back("note: " + note);
+        if (const auto rest = beyond_verdict(note); !rest.empty()) lines.push_back("note: " + rest);
       }
       for (const auto& line : lines) {
         if (std::find(printed.begin(), printed.end(), line) != printed.end()) continue;
@@ -135,8 +137,9 @@ class TextReport {
     if (alone && run.step_time) {
       const auto& time = *run.step_time;
       wrapped(fmt::format("A step took {} ms (median of {}, {} to {}) without the examination.",
-                          cells::milliseconds(time.median_ms), count_of(time.steps, "step"),
-                          cells::milliseconds(time.low_ms), cells::milliseconds(time.high_ms)));
+                          cells::milliseconds(time.median_ms, time), count_of(time.steps, "step"),
+                          cells::milliseconds(time.low_ms, time),
+                          cells::milliseconds(time.high_ms, time)));
     }
     if (run.probe_ms)
       wrapped(fmt::format("The examination itself cost {} ms per step{}.",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/report/render/evidence.h"
 #include "lib/report/render/text.h"
@@ -43,13 +44,19 @@ void print_evidence(const Finding& finding, std::size_t indent, std::ostream& ou
   if (finding.evidence.empty()) return;
   std::string text;
   for (const auto& [key, value] : finding.evidence.items()) {
-    std::string name = key;
-    std::replace(name.begin(), name.end(), '_', ' ');
+    if (key == "errors") continue;
     const std::string words = in_words(value);
     const bool lines = words.find('\n') != std::string::npos;
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", name, lines ? value.dump() : words);
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", label_of(key),
+                        lines ? value.dump() : words);
   }
   print_wrapped(out, "Evidence: " + text, indent, indent + 2);
+  if (const auto errors = finding.evidence.find("errors");
+      errors != finding.evidence.end() && errors->is_object()) {
+    for (const auto& [rank, error] : errors->items())
+      print_wrapped(out, fmt::format("rank {}: {}", rank, telling_line(in_words(error))),
+                    indent + 2, indent + 4);
+  }
 }
 
 void print_consequence(const Finding& finding, const RenderOptions& options, std::ostream& out) {
@@ -105,7 +112,7 @@ void print_finding(const Finding& finding, bool full, const RenderOptions& optio
   if (finding.where) print_wrapped(out, place_of(*finding.where), 2, 2);
   if (full && options.verbose) print_evidence(finding, 2, out);
   print_wrapped(out, "Do: " + finding.prescription.text, 2, 2);
-  if (full && finding.proof) print_wrapped(out, "Proof: " + finding.proof->text, 2, 2);
+  if (full && finding.proof) print_wrapped(out, "Tested: " + finding.proof->text, 2, 2);
   if (full && finding.change) print_change(*finding.change, out);
   if (!finding.consequences.empty()) out << "  which leads to\n";
   for (const auto& consequence : finding.consequences) print_consequence(consequence, options, out);

@@ -80,8 +80,8 @@ void add_outcome(Table& table, const RunReport& run) {
 }
 
 std::string range_of(const StepTime& time) {
-  return fmt::format("{} .. {}", cells::milliseconds(time.low_ms),
-                     cells::milliseconds(time.high_ms));
+  return fmt::format("{} .. {}", cells::milliseconds(time.low_ms, time),
+                     cells::milliseconds(time.high_ms, time));
 }
 
 }  // namespace
@@ -160,7 +160,8 @@ void print_side_by_side(const Report& report, const RenderOptions& options, std:
   for (const auto& run : runs) {
     const auto& time = run.step_time;
     Row row = {run.label, std::to_string(run.steps_seen()),
-               time ? cells::milliseconds(time->median_ms) : "-", time ? range_of(*time) : "-"};
+               time ? cells::milliseconds(time->median_ms, *time) : "-",
+               time ? range_of(*time) : "-"};
     if (checks)
       row.push_back(run.mean_check ? fmt::format("{:.1e}", run.mean_check->relative_error) : "-");
     // What was raised stands with the steps.

@@ -50,6 +50,14 @@ std::string milliseconds(double ms, int digits) {
                                           : fmt::format("{:.{}g}", ms, digits);
 }
 
+std::string milliseconds(double ms, const StepTime& time) {
+  constexpr int kMaxDigits = 3;
+  const double spread = time.high_ms - time.low_ms;
+  if (spread <= 0.0 || ms <= 0.0) return milliseconds(ms, kMaxDigits);
+  const double digits = std::floor(std::log10(ms)) - std::floor(std::log10(spread)) + 1;
+  return milliseconds(ms, static_cast<int>(std::clamp(digits, 1.0, double{kMaxDigits})));
+}
+
 std::string drift(const StepRow& row) {
   if (row.drift && *row.drift != 0.0) return fmt::format("{:.3e}", *row.drift);
   if (row.drift) return row.weights_differ ? "0 (bits differ)" : "0";

@@ -18,6 +18,8 @@ const StepRow* row_at(const RunReport& run, std::int64_t step);
 std::string figure(const std::optional<double>& value);
 // "1.01", "12.3", "1234": `digits` significant digits, more only before the decimal point.
 std::string milliseconds(double ms, int digits = 3);
+// A figure of `time`, with no more digits than the spread supports: "2" of 2.44 in 0.763 to 6.6.
+std::string milliseconds(double ms, const StepTime& time);
 
 // Of the known figures; and "0.04043 .. 0.05" or, where both are equal, one figure.
 Range range_of(const ByRank& values);

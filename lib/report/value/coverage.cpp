@@ -62,18 +62,18 @@ bool all_gradients_are_zero(const Timeline& timeline,
   return any;
 }
 
-// The parts of a sharded parameter have no replicas. What can be seen is whether they train: some
-// rank's part has a gradient and moves.
+// The shards of a parameter have no replicas to compare with. What the record shows is whether they
+// train: on some rank the shard has a gradient, and its bits change.
 bool trains(const Timeline& timeline, const std::vector<const TimelineStep*>& steps, int id) {
   bool gradient = false;
-  bool moves = false;
+  bool changes = false;
   for (const int rank : timeline.ranks()) {
     std::optional<TensorDigest> before;
     for (const auto* step : steps) {
       gradient = gradient || step->find(rank, id, Stage::kGradient);
       const auto now = step->find(rank, id, Stage::kWeight);
-      moves = moves || (before && now && now->bits != before->bits);
-      if (gradient && moves) return true;
+      changes = changes || (before && now && now->bits != before->bits);
+      if (gradient && changes) return true;
       before = now;
     }
   }
@@ -94,8 +94,8 @@ bool shards_train(const Timeline& timeline, const std::vector<const TimelineStep
 std::string nothing_proved(const Timeline& timeline, const Diagnosis& diagnosis,
                            const Coverage& coverage) {
   if (!diagnosis.undecided.empty())
-    return fmt::format("what {} saw may be on purpose: {}", fmt::join(diagnosis.undecided, ", "),
-                       timeline.layout.model_parallel);
+    return fmt::format("the differences that {} saw may be intended: {}",
+                       fmt::join(diagnosis.undecided, ", "), timeline.layout.model_parallel);
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return {};
   if (coverage.compared == 0 && coverage.shards == 0)

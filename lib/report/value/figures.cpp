@@ -115,9 +115,10 @@ class Collector {
   void outcomes() {
     std::vector<Row> rows;
     for (const auto& run : report_.runs) {
-      rows.push_back({run.label, std::to_string(run.steps_seen()),
-                      run.step_time ? cells::milliseconds(run.step_time->median_ms) : "-",
-                      cells::cost(run), run.outcome});
+      rows.push_back(
+          {run.label, std::to_string(run.steps_seen()),
+           run.step_time ? cells::milliseconds(run.step_time->median_ms, *run.step_time) : "-",
+           cells::cost(run), run.outcome});
     }
     table("Outcome", {"run", "steps", "ms per step", "relative", "outcome"}, rows);
   }

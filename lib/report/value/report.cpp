@@ -276,8 +276,7 @@ std::optional<std::string> note_on_absent_ranks(const RunReport& run) {
   const auto absent = RankSet(all).without(run.ranks).list();
   return fmt::format(
       "{} {} not seen here; if they ran on other machines, merge all run folders (--out DIR) or "
-      "JSON "
-      "reports with `ddp-doctor report`",
+      "JSON reports with `ddp-doctor report`",
       ranks_of(absent), absent.size() == 1 ? "was" : "were");
 }
 

@@ -50,8 +50,8 @@ std::string reason_of(const Report& report, Health health) {
       const auto sharded = std::find_if(run.notes.begin(), run.notes.end(), [](const auto& note) {
         return note.starts_with("not compared");
       });
-      return "nothing could be examined: " +
-             (sharded == run.notes.end() ? run.notes.front() : *sharded);
+      const auto& note = sharded == run.notes.end() ? run.notes.front() : *sharded;
+      return "nothing could be examined: " + note.substr(0, note.find(". "));
     }
     if (run.info.ending == Ending::kInterrupted && !run.completed) {
       return fmt::format("interrupted after {}, with nothing found until then",
