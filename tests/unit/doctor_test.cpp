@@ -79,9 +79,10 @@ std::vector<std::string> proposal(const std::vector<std::string>& args) {
 
 TEST(Usage, KnowsAMisspeltFlag) {
   EXPECT_THAT(complaint({"run", "--evry", "3", "train.py"}),
-              HasSubstr("--evry is not known to ddp-doctor; did you mean --every? Try: ddp-doctor "
+              HasSubstr("unknown option --evry; did you mean --every? Try: ddp-doctor "
                         "run --every 3 train.py\n"));
-  EXPECT_THAT(complaint({"report", "--fromat=json", "run"}), HasSubstr("did you mean --format?\n"));
+  EXPECT_THAT(complaint({"report", "--fromat=json", "run"}),
+              HasSubstr("did you mean --format? Try: ddp-doctor report --format=json run\n"));
   EXPECT_THAT(complaint({"check", "--max-drfit", "0"}), HasSubstr("did you mean --max-drift?"));
   EXPECT_THAT(
       complaint({"run", "missing.py", "--evry=3"}),
@@ -93,9 +94,9 @@ TEST(Usage, KnowsAMisspeltFlag) {
 
 TEST(Usage, KnowsWhatOtherLaunchersCallTheNumberOfRanks) {
   for (const char* flag : {"--nproc", "-n", "-np", "--np", "--num_processes", "--world-size"}) {
-    EXPECT_THAT(complaint({"run", flag, "2", "missing.py"}),
-                HasSubstr(std::string(flag) +
-                          " is not known to ddp-doctor; did you mean --nproc-per-node?"));
+    EXPECT_THAT(
+        complaint({"run", flag, "2", "missing.py"}),
+        HasSubstr(std::string("unknown option ") + flag + "; did you mean --nproc-per-node?"));
     EXPECT_THAT(proposal({"run", flag, "2", "missing.py"}),
                 ElementsAre("run", "--nproc-per-node", "2", "missing.py"));
   }
@@ -104,7 +105,12 @@ TEST(Usage, KnowsWhatOtherLaunchersCallTheNumberOfRanks) {
   EXPECT_THAT(complaint({"run", "--nproc_per_node", "2", "missing.py"}),
               HasSubstr("missing.py: no such file"));
   EXPECT_THAT(complaint({"demo", "orphan", "-n", "4"}),
-              HasSubstr("did you mean --nproc-per-node?"));
+              HasSubstr("did you mean --nproc-per-node? Try: ddp-doctor demo orphan "
+                        "--nproc-per-node 4\n"));
+  setenv("DDP_DOCTOR_NPROC", "4", 1);
+  EXPECT_THAT(complaint({"run", "missing.py"}),
+              HasSubstr("DDP_DOCTOR_NPROC has no effect; did you mean DDP_DOCTOR_NPROC_PER_NODE?"));
+  unsetenv("DDP_DOCTOR_NPROC");
 }
 
 TEST(Usage, GivesTorchrunItsFlags) {
@@ -153,7 +159,26 @@ TEST(Usage, KnowsMisspeltNames) {
            {{"explain", "ddp1O1"}, "did you mean DDP101?"},
            {{"run", "t.py", "--select", "DDP1O1"}, "DDP1O1 is not a rule; did you mean DDP101?"},
            {{"run", "t.pt", "--strategies", "ddp-find-unusd"}, "did you mean ddp-find-unused?"},
-           {{"demo", "curiculum"}, "there is no demo curiculum; did you mean curriculum?"}})
+           {{"demo", "curiculum"}, "there is no demo curiculum; did you mean curriculum?"},
+           {{"demo", "orfan"}, "did you mean orphan?"},
+           {{"explain", "DDP11"}, "DDP11 is not a rule; there are DDP110 to DDP115;"},
+           {{"explain", "DDP116"}, "DDP116 is not a rule; there are DDP101 to DDP115;"},
+           {{"explain", "201"}, "did you mean DDP201?"},
+           {{"explain", "wraper"}, "did you mean wrapper-bypassed?"},
+           {{"explain", "DDP999"}, "DDP999 is not a rule; `ddp-doctor rules` lists them"},
+           {{"run", "t.py", "--format", "jsn"}, "--format jsn is not possible; did you mean json?"},
+           {{"run", "t.py", "--report", "htlm=x"}, "htlm is not a format; did you mean html?"},
+           {{"run", "--stratgy", "ddp", "t.pt"}, "Try: ddp-doctor run --strategies ddp t.pt\n"},
+           {{"bisect", "--goood", "HEAD"}, "unknown option --goood; did you mean --good?"},
+           {{"help"}, "did you mean `ddp-doctor --help`?"},
+           {{"help", "run"}, "did you mean `ddp-doctor run --help`?"},
+           {{"version"}, "did you mean `ddp-doctor --version`?"},
+           {{"--bogus"}, "unknown option --bogus; name a command: ddp-doctor run train.py"},
+           {{}, "name a command: ddp-doctor run train.py"},
+           {{"torchrun", "t.py"}, ": ddp-doctor run -- torchrun t.py\n"},
+           {{"run", "--every", "3x", "t.py"}, "--every 3x is not a number from 1 to 1000000"},
+           {{"--config", "missing.toml", "rules"},
+            "--config missing.toml: cannot be read; check the path"}})
     EXPECT_THAT(complaint(args), HasSubstr(meant));
   EXPECT_THAT(complaint({"explain", "DDP12"}),
               AnyOf(HasSubstr("did you mean DDP1"), HasSubstr("`ddp-doctor rules` lists them")));
@@ -162,6 +187,42 @@ TEST(Usage, KnowsMisspeltNames) {
   std::ofstream{program};
   EXPECT_THAT(complaint({"compare", program + "@ddp-static"}),
               HasSubstr("did you mean ddp-static-graph?"));
+  EXPECT_THAT(complaint({"compare", program + "@"}),
+              HasSubstr("name a strategy after @: " + program + "@ddp-find-unused\n"));
+  EXPECT_THAT(complaint({"run", program + "@ddp"}),
+              HasSubstr(": ddp-doctor compare " + program + " @ddp\n"));
+  EXPECT_THAT(complaint({"run", "--every", "2", "--", program, "--lr", "1"}),
+              HasSubstr(": ddp-doctor run --every 2 " + program + " -- --lr 1\n"));
+}
+
+TEST(Usage, AnswersMistakesAmongSeveralPrograms) {
+  for (const auto& [args, meant] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"compare", "t.py", "--epochs", "3"},
+            "unknown option --epochs; put the program's own arguments after --: ddp-doctor "
+            "compare t.py -- --epochs 3\n"},
+           {{"compare", "t.py", "t.py", "--lr", "0.1"},
+            "--lr is only for TorchScript programs; put the program's own arguments after --: "
+            "ddp-doctor compare t.py t.py -- --lr 0.1\n"},
+           {{"explain", "-", "--program", "t.py", "--epochs", "3"},
+            "ddp-doctor explain - --program t.py -- --epochs 3\n"},
+           {{"compare", "t.py", "@ddp", "--nproc", "2"},
+            "Try: ddp-doctor compare t.py @ddp --nproc-per-node 2\n"},
+           {{"rules", "x"}, "error: unexpected argument x\n"},
+           {{"env", "--foo"}, "error: unknown option --foo\n"}})
+    EXPECT_THAT(complaint(args), HasSubstr(meant));
+}
+
+TEST(Usage, RefusesRepeatsWithoutAFix) {
+  EXPECT_THAT(complaint({"run", "--repeats", "7", "t.py"}),
+              HasSubstr("--repeats is only for --fix: ddp-doctor run --fix --repeats 7 t.py\n"));
+}
+
+TEST(Usage, WrapsHelpAtAHundredColumns) {
+  for (const char* command : {"run", "check", "bisect", "compare", "report", "explain", "demo"}) {
+    std::istringstream help(doctor({command, "--help"}).out);
+    for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100u) << line;
+  }
+  EXPECT_THAT(doctor({"rules", "--help"}).out, Not(HasSubstr("inconclusive")));
 }
 
 TEST(Usage, TellsWhyAReportCannotBeWritten) {
@@ -175,9 +236,9 @@ TEST(Usage, TellsWhyAReportCannotBeWritten) {
 }
 
 TEST(Usage, SaysHowManyStepsEachCommandRecords) {
-  EXPECT_THAT(doctor({"run", "--help"}).out, HasSubstr("[1; 10 for Python and commands]"));
+  EXPECT_THAT(doctor({"run", "--help"}).out, HasSubstr("[1; for Python and commands 10]"));
   EXPECT_THAT(doctor({"check", "--help"}).out,
-              HasSubstr("Record every Nth step, and the first and the last [1]"));
+              HasSubstr("Examine every Nth step, the first and the last [1]"));
 }
 
 TEST(Check, LetsInconclusiveRunsPassWhereItIsTold) {

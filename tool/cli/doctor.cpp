@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "lib/error.h"
@@ -16,8 +19,11 @@
 #include "lib/version.h"
 #include "tool/cli/command.h"
 #include "tool/cli/config_file.h"
+#include "tool/cli/help.h"
 #include "tool/cli/log_output.h"
 #include "tool/cli/misspelling.h"
+#include "tool/cli/usage_advice.h"
+#include "tool/system/interpreter.h"
 #include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
@@ -71,12 +77,26 @@ void hoist_config(std::vector<std::string>& args) {
   std::rotate(args.begin(), given, given + words);
 }
 
+constexpr char kNoCommand[] = "name a command: ddp-doctor run train.py";
+
 // CLI11 says "A subcommand is required" of a misspelt one.
 std::string unknown_command(const std::vector<std::string>& args) {
-  if (args.empty() || args.front().starts_with('-')) return {};
+  if (args.empty()) return kNoCommand;
+  const std::string& first = args.front();
+  if (first.starts_with('-')) {
+    for (const char* flag : {"-h", "--help", "--version", "--config"}) {
+      if (first.substr(0, first.find('=')) == flag) return {};
+    }
+    return fmt::format("unknown option {}; {}", first, kNoCommand);
+  }
+  for (const char* flag : {"help", "version"}) {
+    if (first == flag)
+      return fmt::format("{0} is not a command; did you mean `ddp-doctor {1}--{0}`?", first,
+                         args.size() > 1 && first == "help" ? args[1] + " " : "");
+  }
   std::vector<std::string> known;
   for (const auto& command : kCommands) {
-    if (args.front() == command.name) return {};
+    if (first == command.name) return {};
     if (!command.hidden) known.emplace_back(command.name);
   }
   if (const auto meant = did_you_mean(args.front(), known); !meant.empty())
@@ -85,7 +105,10 @@ std::string unknown_command(const std::vector<std::string>& args) {
   if (extension == ".py" || extension == ".pt")
     return fmt::format("{} is not a command; to examine it: ddp-doctor run {}", args.front(),
                        shell_line({args.front()}));
-  return fmt::format("{} is not a command; there are {}", args.front(), fmt::join(known, ", "));
+  if (first == "torchrun" || !find_executable(first).empty())
+    return fmt::format("{} is not a command of ddp-doctor; to examine what it starts: {}", first,
+                       "ddp-doctor run -- " + shell_line(args));
+  return fmt::format("{} is not a command; there are {}", first, fmt::join(known, ", "));
 }
 
 int verbosity_of(const CLI::App& app) {
@@ -108,7 +131,50 @@ std::string named_by_environment(const CLI::App& command, const std::string& pro
   return {};
 }
 
-int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams streams) {
+// CLI11's words for a value that is not allowed, in ours: "--format: jsn not in {text,json}".
+std::string reworded(const std::string& problem) {
+  const auto colon = problem.find(": ");
+  if (const auto in = problem.find(" not in {"); in != std::string::npos && colon < in) {
+    const std::string value = problem.substr(colon + 2, in - colon - 2);
+    std::vector<std::string> known;
+    std::istringstream list(problem.substr(in + 9, problem.rfind('}') - in - 9));
+    for (std::string word; std::getline(list, word, ',');) known.push_back(word);
+    const auto meant = did_you_mean(value, known);
+    return fmt::format("{} {} is not possible{}", problem.substr(0, colon), value,
+                       meant.empty() ? fmt::format("; choose {}", fmt::join(known, ", ")) : meant);
+  }
+  if (const auto value = problem.find(": Value "); value != std::string::npos) {
+    constexpr std::string_view kRange = " not in range ";
+    const auto range = problem.find(kRange);
+    if (range != std::string::npos)
+      return fmt::format("{} {} is not a number from {}", problem.substr(0, value),
+                         problem.substr(value + 8, range - value - 8),
+                         problem.substr(range + kRange.size()));
+  }
+  if (const auto file = problem.find(" was not readable"); file != std::string::npos)
+    return fmt::format("--config {}: cannot be read; check the path", problem.substr(0, file));
+  return problem == "A subcommand is required" ? kNoCommand : problem;
+}
+
+// A variable that looks like a setting and is none: DDP_DOCTOR_NPROC.
+void warn_of_variables(Streams streams) {
+  constexpr std::string_view kPrefix = "DDP_DOCTOR_";
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (!text.starts_with(kPrefix)) continue;
+    const std::string name(text.substr(0, text.find('=')));
+    std::string flag = "--" + name.substr(kPrefix.size());
+    std::transform(flag.begin(), flag.end(), flag.begin(), [](unsigned char letter) {
+      return letter == '_' ? '-' : static_cast<char>(std::tolower(letter));
+    });
+    if (is_ranks_elsewhere(flag))
+      streams.err << fmt::format(
+          "ddp-doctor: {} has no effect; did you mean DDP_DOCTOR_NPROC_PER_NODE?\n", name);
+  }
+}
+
+int parse_failure(const CLI::App& app, const CLI::ParseError& error, const Call& call) {
+  const Streams streams = call.streams;
   if (error.get_exit_code() == 0) {  // --help, --version
     app.exit(error, streams.out, streams.err);
     return exit_code::kHealthy;
@@ -127,10 +193,12 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, Streams str
   const bool of_words = is(CLI::ExitCodes::ExtrasError) || is(CLI::ExitCodes::RequiredError);
   for (const auto* chosen : app.get_subcommands()) {
     command += " " + chosen->get_name();
-    problem += named_by_environment(*chosen, problem);
+    problem = reworded(problem) + named_by_environment(*chosen, problem);
     if (chosen->get_allow_extras() || !of_words) continue;  // or usage_advice has answered it
-    if (const auto misspelt = misspelt_flag(*chosen)) problem = *misspelt;
+    if (is(CLI::ExitCodes::RequiredError) && !misspelt_flag(*chosen)) continue;
+    if (const auto advice = operand_advice(*chosen, call)) problem = *advice;
   }
+  if (app.get_subcommands().empty()) problem = reworded(problem);
   streams.err << fmt::format("ddp-doctor: error: {}\nRun `{} --help` for its arguments.\n", problem,
                              command);
   return exit_code::kCouldNotRun;
@@ -156,6 +224,7 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
       "ddp-doctor");
   app.set_version_flag("--version", std::string("ddp-doctor ") + kVersion);
   app.require_subcommand(1);
+  app.formatter(wrapped_help());
   app.footer(kFooter);
   app.set_config("--config", kConfig, "Defaults for flags")
       ->envname("DDP_DOCTOR_CONFIG")
@@ -171,12 +240,13 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes a vector from its end
     app.parse(args);
+    warn_of_variables(streams);
     const LogOutput log_output(streams.err, verbosity_of(app));
     if (const auto* file = app.get_config_ptr(); file->count() > 0)
       log::info("defaults of the flags: {}", file->as<std::string>());
     return action(call);
   } catch (const CLI::ParseError& error) {
-    const int code = parse_failure(app, error, streams);
+    const int code = parse_failure(app, error, call);
     return bisecting ? exit_code::for_bisect(code) : code;
   } catch (const Interrupted& error) {
     streams.err << "ddp-doctor: " << error.what() << '\n';

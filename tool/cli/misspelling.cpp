@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <string_view>
 
 #include "lib/diagnose/rule.h"
@@ -32,8 +33,10 @@ std::string normalized(std::string_view word) {
   return text;
 }
 
-// Letters to insert, delete, replace, or swap with their neighbor (optimal string alignment).
+// Letters to insert, delete, replace, or swap with their neighbor (optimal string alignment); and
+// to get from a long word to the beginning of `to`.
 std::size_t distance(const std::string& from, const std::string& to) {
+  constexpr std::size_t kLong = 6;
   std::vector<std::vector<std::size_t>> table(from.size() + 1,
                                               std::vector<std::size_t>(to.size() + 1));
   for (std::size_t i = 0; i <= from.size(); ++i) {
@@ -48,7 +51,8 @@ std::size_t distance(const std::string& from, const std::string& to) {
         table[i][j] = std::min(table[i][j], table[i - 2][j - 2] + 1);
     }
   }
-  return table[from.size()][to.size()];
+  const auto& last = table[from.size()];
+  return from.size() < kLong ? last[to.size()] : *std::min_element(last.begin(), last.end());
 }
 
 }  // namespace
@@ -56,7 +60,7 @@ std::size_t distance(const std::string& from, const std::string& to) {
 std::vector<std::string> meant_by(const std::string& word, const std::vector<std::string>& known) {
   const std::string given = normalized(word);
   const std::size_t letters = given.size() - std::min(given.size(), given.find_first_not_of('-'));
-  const std::size_t limit = std::min<std::size_t>(2, letters / 3);
+  const std::size_t limit = std::min<std::size_t>(2, letters < 5 ? letters / 3 : (letters + 1) / 3);
   std::vector<std::string> nearest;
   std::size_t least = limit;
   for (const auto& name : known) {
@@ -83,8 +87,19 @@ std::string did_you_mean_rule(const std::string& word) {
     codes.emplace_back(rule.code);
     names.emplace_back(rule.name);
   }
-  const auto meant = did_you_mean(word, codes);
-  return meant.empty() ? did_you_mean(word, names) : meant;
+  // Of a code that does not exist, the family: a code with another digit is another rule.
+  const std::string given = normalized(word);
+  const std::string number = given.starts_with("ddp") ? given.substr(3) : given;
+  if (number.empty() || number.find_first_not_of("0123456789") != std::string::npos)
+    return did_you_mean(word, names);
+  for (const std::string& code : {"DDP" + number, "DDP" + number.substr(0, 1)}) {
+    std::vector<std::string> family;
+    std::copy_if(codes.begin(), codes.end(), std::back_inserter(family),
+                 [&](const std::string& known) { return known.starts_with(code); });
+    if (family.size() == 1) return fmt::format("; did you mean {}?", family.front());
+    if (!family.empty()) return fmt::format("; there are {} to {}", family.front(), family.back());
+  }
+  return {};
 }
 
 std::vector<std::string> meant_flags(const CLI::App& command, const std::string& name) {
@@ -94,11 +109,14 @@ std::vector<std::string> meant_flags(const CLI::App& command, const std::string&
   for (const auto* option : command.get_options()) {
     if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
   }
-  if (std::find(std::begin(kRanksElsewhere), std::end(kRanksElsewhere), dashed) !=
-          std::end(kRanksElsewhere) &&
-      std::find(names.begin(), names.end(), kRanks) != names.end())
+  if (is_ranks_elsewhere(dashed) && std::find(names.begin(), names.end(), kRanks) != names.end())
     return {kRanks};
   return name.starts_with("--") ? meant_by(dashed, names) : std::vector<std::string>{};
+}
+
+bool is_ranks_elsewhere(const std::string& flag) {
+  return std::find(std::begin(kRanksElsewhere), std::end(kRanksElsewhere), flag) !=
+         std::end(kRanksElsewhere);
 }
 
 std::optional<std::string> misspelt_flag(const CLI::App& command) {
@@ -107,8 +125,7 @@ std::optional<std::string> misspelt_flag(const CLI::App& command) {
     if (!word.starts_with('-')) continue;
     const auto meant = meant_flags(command, word);
     if (!meant.empty())
-      return fmt::format("{} is not known to ddp-doctor; did you mean {}?", word,
-                         fmt::join(meant, " or "));
+      return fmt::format("unknown option {}; did you mean {}?", word, fmt::join(meant, " or "));
   }
   return {};
 }

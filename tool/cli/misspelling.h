@@ -23,6 +23,9 @@ std::string did_you_mean_rule(const std::string& word);
 // other launchers call it is --nproc-per-node.
 std::vector<std::string> meant_flags(const CLI::App& command, const std::string& name);
 
+// What other launchers call --nproc-per-node, with dashes: "--nproc".
+bool is_ranks_elsewhere(const std::string& flag);
+
 // The first flag that `command` was given and does not know, and what was probably meant, as a
 // message; nothing where no flag of the command resembles it.
 std::optional<std::string> misspelt_flag(const CLI::App& command);

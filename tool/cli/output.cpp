@@ -43,9 +43,19 @@ ReportFile parse_report_file(const std::string& text) {
   return {find_format(file.extension().string()), file};
 }
 
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const auto& format : all_formats()) names.emplace_back(format.name);
+  return names;
+}
+
 // Checked before anything runs, and before a file named by mistake is opened for writing.
 std::string known_suffix(const std::string& text) {
   if (parse_report_file(text).format != nullptr) return {};
+  if (const auto equals = text.find('='); equals != std::string::npos) {
+    const auto meant = did_you_mean(text.substr(0, equals), format_names());
+    if (!meant.empty()) return fmt::format("{} is not a format{}", text.substr(0, equals), meant);
+  }
   std::string suffixes;
   for (const auto& format : all_formats()) {
     if (!format.suffix.empty())
@@ -53,12 +63,6 @@ std::string known_suffix(const std::string& text) {
   }
   return fmt::format("{}: the suffix selects the format; use {}, or name it: gitlab={}", text,
                      suffixes, text);
-}
-
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const auto& format : all_formats()) names.emplace_back(format.name);
-  return names;
 }
 
 // The lowest severity that fails; nothing for "never".
@@ -150,8 +154,13 @@ namespace {
 std::string why_not_writable(const std::filesystem::path& folder) {
   std::error_code failure;
   const auto status = std::filesystem::status(folder, failure);
-  if (status.type() == std::filesystem::file_type::not_found)
-    return fmt::format("the directory {} does not exist: create it", folder.string());
+  const bool absent = status.type() == std::filesystem::file_type::not_found;
+  const auto parent = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
+  if (absent && parent != folder) {
+    const auto problem = why_not_writable(parent);
+    if (problem.find(" is not a writable ") != std::string::npos) return problem;
+  }
+  if (absent) return fmt::format("the directory {} does not exist: create it", folder.string());
   if (std::filesystem::is_directory(status) && access(folder.c_str(), W_OK | X_OK) == 0) return {};
   return fmt::format("{} is not a writable directory: name another, or change its permissions",
                      folder.string());

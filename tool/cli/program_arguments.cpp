@@ -16,6 +16,7 @@
 #include "tool/cli/usage_advice.h"
 #include "tool/examine/examination.h"
 #include "tool/launch/job_rank.h"
+#include "tool/system/interpreter.h"
 #include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
@@ -61,8 +62,33 @@ void refuse_misplaced_words(const CLI::App& app, const ProgramArguments& argumen
   if (const auto advice = usage_advice(app, call))
     throw CLI::ExtrasError(*advice, CLI::ExitCodes::ExtrasError);
   if (!extras.empty())
-    throw CLI::ExtrasError(shell_line(extras) + ": not known to ddp-doctor",
-                           CLI::ExitCodes::ExtrasError);
+    throw CLI::ExtrasError("unknown option " + shell_line(extras), CLI::ExitCodes::ExtrasError);
+}
+
+// "run -- train.py" names a program, not a command; "run train.py@ddp" is what compare takes.
+void refuse_program_as_command(const CLI::App& app, const ProgramArguments& arguments,
+                               const Call& call) {
+  namespace fs = std::filesystem;
+  const auto is_program = [](const fs::path& file) {
+    return (file.extension() == ".py" || file.extension() == ".pt") && fs::exists(file);
+  };
+  const std::string program = arguments.program.string();
+  const auto at = program.rfind('@');
+  if (at != std::string::npos && !fs::exists(program) && is_program(program.substr(0, at))) {
+    throw Error(fmt::format(
+        "{}: {} takes no strategy; to run the program under it: ddp-doctor compare {}", program,
+        app.get_name(), shell_line({program.substr(0, at), program.substr(at)})));
+  }
+  if (!program.empty() || !is_program(call.words->front()) ||
+      !find_executable(call.words->front()).empty())
+    return;
+  std::vector<std::string> line = {"ddp-doctor", app.get_name()};
+  line.insert(line.end(), call.args.begin(), call.args.end());
+  line.push_back(call.words->front());
+  if (call.words->size() > 1) line.emplace_back("--");
+  line.insert(line.end(), call.words->begin() + 1, call.words->end());
+  throw Error(fmt::format("{} is a program, not a command; name it before --: {}",
+                          call.words->front(), shell_line(line)));
 }
 
 Report examine_script(const CLI::App& app, const ProgramArguments& arguments,
@@ -151,6 +177,7 @@ int examine_program(const CLI::App& app, const ProgramArguments& arguments,
   if (call.words) words.insert(words.end(), call.words->begin(), call.words->end());
   const bool command = arguments.program.empty() && call.words && !call.words->empty();
   if (arguments.program.empty() && !command) throw CLI::RequiredError("program");
+  refuse_program_as_command(app, arguments, call);
   if (!command && kind_of_program(arguments.program) == ProgramKind::kTorchScript)
     return deliver(examine_script(app, arguments, how, words, call));
   return examine_unmodified(app, arguments, how, words, call, deliver);

@@ -29,12 +29,12 @@ void add_common_flags(CLI::App& app, ProgramFlags& options) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--every", options.every,
-                 std::string("Record every Nth step, and the first and the last ") +
-                     (options.every ? "[1]" : "[1; 10 for Python and commands]"))
+                 std::string("Examine every Nth step, the first and the last ") +
+                     (options.every ? "[1]" : "\n[1; for Python and commands 10]"))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   app.add_option("--steps", options.steps,
-                 "Optimizer steps to examine; a program in Python then goes on without the "
-                 "examination [8; of a program in Python all]")
+                 "Examine this many optimizer steps; a program in Python then continues unexamined "
+                 "[8; for Python all]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
   app.add_option(
          "--timeout", options.timeout_s,
@@ -65,7 +65,7 @@ void add_python_flags(CLI::App& app, ProgramFlags& flags) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{86'400}))
       ->group(kOnlyPrograms);
   app.add_option("--warmup", program.warmup,
-                 "Record every one of the first N steps, regardless of --every")
+                 "Examine each of the first N steps, whatever --every is")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}))
       ->capture_default_str()
       ->group(kOnlyPrograms);
@@ -117,7 +117,7 @@ void refuse_flags(const CLI::App& app, const std::string& group, const std::stri
     const std::string flag = "--" + option->get_lnames().front();
     if (was_given(app, flag)) {
       throw Error(fmt::format(
-          "{} concerns {}; {}", flag,
+          "{} is only for {}; {}", flag,
           group == kOnlyScripts ? "TorchScript programs" : "programs in Python and commands",
           hint));
     }
@@ -144,8 +144,9 @@ ExaminationOptions examination_options(const std::optional<std::filesystem::path
 void add_in_place_flag(CLI::App& app, TrialFlags& flags) {
   app.add_flag(
       "--in-place", flags.in_place,
-      "Run every run in the working folder itself. Otherwise only the first is, and each of the "
-      "others gets a copy-on-write view of the folder as it was before, which is discarded");
+      "Run the program each time in the working directory itself. By default only the first run "
+      "is there; each later one gets a copy-on-write view of the directory as it was before the "
+      "first, which is discarded");
 }
 
 void add_fix_budget_flag(CLI::App& app, TrialFlags& flags) {
@@ -214,7 +215,7 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   if (was_given(app, "--steps") && options.is_command() &&
       examines_itself(find_executable(options.words.front())))
     throw Error(
-        "--steps concerns programs in Python and TorchScript programs; --stop-after ends a "
+        "--steps is only for programs in Python and TorchScript programs; --stop-after ends a "
         "program in C++");
   std::vector<const char*> foreign;
   if (options.is_command()) foreign.push_back("--python");
@@ -222,7 +223,7 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   for (const char* flag : foreign) {
     if (was_given(app, flag)) {
       throw Error(fmt::format(
-          "{} concerns ranks that ddp-doctor starts, but a command starts its own; give it "
+          "{} is only for ranks that ddp-doctor starts, but a command starts its own; give it "
           "to the command",
           flag));
     }

@@ -78,6 +78,11 @@ bool is_command(const std::string& word) {
          !find_executable(word).empty();
 }
 
+std::string unknown(const Words& words) {
+  return is_flag(words.front()) ? "unknown option " + name_of_flag(words.front())
+                                : "unexpected argument " + shell_line({words.front()});
+}
+
 // A command line, taken apart.
 class CommandLineWords {
  public:
@@ -106,7 +111,7 @@ class CommandLineWords {
     if (command_without_dashes_) return command_advice();
     if (strategies_) {
       return fmt::format(
-          "--strategies concerns TorchScript programs; to run a program in Python under other "
+          "--strategies is only for TorchScript programs; to run a program in Python under other "
           "strategies: ddp-doctor compare {} @ddp-find-unused",
           shell_line({program_}));
     }
@@ -116,19 +121,17 @@ class CommandLineWords {
     if (!tail_.empty()) {
       Words inside = tail_;
       inside.insert(inside.end(), own_.begin(), own_.end());
-      return fmt::format(
-          "{}: not known to ddp-doctor; put the program's own arguments inside the command: {}",
-          shell_line(words), line(ours_, {}, inside));
+      return fmt::format("{}; put the program's own arguments inside the command: {}",
+                         unknown(words), line(ours_, {}, inside));
     }
-    if (program_.empty()) return shell_line(words) + ": not known to ddp-doctor";
+    if (program_.empty()) return unknown(words);
     if (std::filesystem::path(program_).extension() == ".pt") {
-      return fmt::format(
-          "{}: not known to ddp-doctor, and a TorchScript program takes no arguments; remove it",
-          shell_line(words));
+      return fmt::format("{}, and a TorchScript program takes no arguments; remove it",
+                         unknown(words));
     }
     return fmt::format("{}; put the program's own arguments after --: {}",
-                       foreign_ ? name_of_flag(words.front()) + " concerns TorchScript programs"
-                                : shell_line(words) + ": not known to ddp-doctor",
+                       foreign_ ? name_of_flag(words.front()) + " is only for TorchScript programs"
+                                : unknown(words),
                        line(ours_, program_, own_));
   }
 
@@ -231,9 +234,8 @@ class CommandLineWords {
       ours.push_back({{"--nproc-per-node", "2"}});
     Words words = {"python", "-m"};
     words.insert(words.end(), tail_.begin(), tail_.end());
-    return fmt::format(
-        "-m: not known to ddp-doctor; run a module as a command, and say how many ranks: {}",
-        line(ours, {}, words));
+    return fmt::format("unknown option -m; run a module as a command, and say how many ranks: {}",
+                       line(ours, {}, words));
   }
 
   std::string launcher_advice() const {
@@ -270,8 +272,7 @@ class CommandLineWords {
         std::search(own.begin(), own.end(), wrong_->words.begin(), wrong_->words.end());
     own.erase(place, place + static_cast<std::ptrdiff_t>(wrong_->words.size()));
     if (!tail_.empty()) own.insert(own.begin(), tail_.begin(), tail_.end());
-    std::string text =
-        fmt::format("{} is not known to ddp-doctor; did you mean {}?", name, wrong_->meant);
+    std::string text = fmt::format("unknown option {}; did you mean {}?", name, wrong_->meant);
     if (program_.empty() && tail_.empty()) return text;
     text += " Try: " + line(ours, program_, own);
     if (wrong_->after_program) {
@@ -316,6 +317,56 @@ class CommandLineWords {
 
 std::optional<std::string> usage_advice(const CLI::App& command, const Call& call) {
   return CommandLineWords(command, call).advice();
+}
+
+std::optional<std::string> operand_advice(const CLI::App& command, const Call& call) {
+  const auto operands =
+      command.get_options([](const CLI::Option* each) { return each->get_positional(); });
+  const bool many = !operands.empty() && operands.front()->get_items_expected_max() > 1;
+  const bool takes_words = command.get_option_no_throw("--stop-after") != nullptr;
+  const bool python = std::any_of(call.args.begin(), call.args.end(), [](const std::string& word) {
+    return word.substr(0, word.find_first_of("@ ")).ends_with(".py");
+  });
+  Words ours = {"ddp-doctor", command.get_name()}, own;
+  std::string problem;
+  std::size_t given = 0;
+  for (std::size_t i = 0; i < call.args.size(); ++i) {
+    const std::string& word = call.args[i];
+    if (!is_flag(word)) {
+      const bool operand = many || given < operands.size();
+      if (!operand && problem.empty()) problem = unknown({word});
+      (operand ? ours : own).push_back(word);
+      given += operand ? 1 : 0;
+      continue;
+    }
+    const std::string name = name_of_flag(word);
+    const auto* known = find_flag(command, name);
+    const bool foreign = known != nullptr && python && known->get_group() == kOnlyScripts;
+    const auto meant = known != nullptr ? Words{} : meant_flags(command, name);
+    auto& target = (known != nullptr && !foreign) || !meant.empty() ? ours : own;
+    if (problem.empty() && !meant.empty())
+      problem = fmt::format("{}; did you mean {}? Try", unknown({word}), meant.front());
+    if (problem.empty() && (foreign || known == nullptr)) {
+      problem = foreign ? name + " is only for TorchScript programs" : unknown({word});
+      if (takes_words) problem += "; put the program's own arguments after --";
+    }
+    target.push_back(meant.empty() ? word : meant.front() + word.substr(name.size()));
+    const auto* option = meant.empty() ? known : command.get_option(meant.front());
+    const bool next = i + 1 < call.args.size() && !is_flag(call.args[i + 1]) &&
+                      word.find('=') == std::string::npos;
+    if (next &&
+        (option != nullptr ? takes_value(*option)
+                           : !is_program(call.args[i + 1].substr(0, call.args[i + 1].find('@')))))
+      target.push_back(call.args[++i]);
+  }
+  if (problem.empty()) return {};
+  const bool complete = operands.empty() || !operands.front()->get_required() || given > 0;
+  if (!complete || (!own.empty() && !takes_words))
+    return problem.ends_with(" Try") ? problem.substr(0, problem.size() - 4) : problem;
+  if (call.words) own.insert(own.end(), call.words->begin(), call.words->end());
+  if (!own.empty()) ours.emplace_back("--");
+  ours.insert(ours.end(), own.begin(), own.end());
+  return problem + ": " + shell_line(ours);
 }
 
 }  // namespace ddp_doctor

@@ -15,4 +15,8 @@ namespace ddp_doctor {
 // nothing where it has none of these.
 std::optional<std::string> usage_advice(const CLI::App& command, const Call& call);
 
+// The same for the commands that take several operands, or none: the first word that is not theirs,
+// and the command line that was probably meant.
+std::optional<std::string> operand_advice(const CLI::App& command, const Call& call);
+
 }  // namespace ddp_doctor

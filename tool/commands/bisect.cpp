@@ -16,6 +16,7 @@
 #include "tool/cli/gate.h"
 #include "tool/cli/output.h"
 #include "tool/cli/program_arguments.h"
+#include "tool/cli/usage_advice.h"
 #include "tool/launch/isolation.h"
 #include "tool/launch/run_folder.h"
 #include "tool/system/interrupt.h"
@@ -252,7 +253,11 @@ Action setup_bisect(CLI::App& app) {
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
     if (options->model) return bisect_modules(app, *options, call);
-    if (options->good.empty()) throw CLI::RequiredError("--good");
+    if (options->good.empty()) {
+      if (const auto advice = usage_advice(app, call); advice && !app.remaining().empty())
+        throw CLI::ExtrasError(*advice, CLI::ExitCodes::ExtrasError);
+      throw CLI::RequiredError("--good");
+    }
     if (options->bad.empty()) options->bad = "HEAD";
     let_selected_decide(app, options->output);
     return bisect(app, *options, call);

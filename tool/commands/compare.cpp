@@ -12,6 +12,7 @@
 #include "tool/cli/output.h"
 #include "tool/cli/program_file.h"
 #include "tool/cli/program_flags.h"
+#include "tool/cli/usage_advice.h"
 #include "tool/examine/examination.h"
 
 namespace ddp_doctor {
@@ -61,6 +62,8 @@ class Parser {
     if (!program.empty()) program_ = program_of(program);
     if (!program_)
       throw Error(fmt::format("{}: name a program before its strategies: train.py{}", text, text));
+    if (at + 1 == text.size())
+      throw Error(fmt::format("{0}: name a strategy after @: {0}ddp-find-unused", text));
     if (at == std::string::npos) {
       programs.push_back(*program_);
       return;
@@ -133,6 +136,14 @@ Action setup_compare(CLI::App& app) {
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
+    const bool python = std::any_of(
+        options->programs.begin(), options->programs.end(), [](const std::string& program) {
+          return program.substr(0, program.find_first_of("@ ")).ends_with(".py");
+        });
+    if (python && was_any_given(app, kOnlyScripts)) {
+      if (const auto advice = operand_advice(app, call))
+        throw CLI::ExtrasError(*advice, CLI::ExitCodes::ExtrasError);
+    }
     prepare_reports(options->output);
     Parser parser(app, *options, call);
     for (const auto& program : options->programs) parser.add(program);
@@ -147,7 +158,7 @@ Action setup_compare(CLI::App& app) {
     if (parser.programs.size() < 2)
       throw Error(
           fmt::format("{0}: nothing to compare it with; name another program or a strategy "
-                      "({0} @ddp), or give --fix",
+                      "({0} @ddp-find-unused), or give --fix",
                       options->programs.front()));
     Report report = examine(parser.programs, Purpose::kCompare, examination, call.streams);
     const bool part = std::any_of(report.equalities.begin(), report.equalities.end(),

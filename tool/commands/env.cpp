@@ -102,7 +102,8 @@ std::string python_support() {
 
 }  // namespace
 
-Action setup_env(CLI::App&) {
+Action setup_env(CLI::App& app) {
+  app.footer("Exit codes: 0, 2 could not run.");
   return [](const Call& call) {
     const Streams streams = call.streams;
     utsname system{};

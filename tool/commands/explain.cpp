@@ -33,9 +33,9 @@ const RulePage& page_of(const std::string& asked) {
   }
   const auto meant = did_you_mean_rule(asked);
   throw Error(
-      fmt::format("{} is not a rule{} `ddp-doctor rules` lists them; `ddp-doctor explain -` "
+      fmt::format("{} is not a rule{}{} `ddp-doctor rules` lists them; `ddp-doctor explain -` "
                   "reads an error text from standard input",
-                  asked, meant.empty() ? ";" : meant));
+                  asked, meant, meant.ends_with('?') ? "" : ";"));
 }
 
 int explain_rule(const std::string& asked, const std::string& format, Streams streams) {
@@ -148,13 +148,17 @@ Action setup_explain(CLI::App& app) {
       ->type_name("PROGRAM");
   add_program_flags(app, options->arguments.flags);
   add_environment_defaults(app);
+  app.footer(
+      "Exit codes: 0 explained, 2 could not run, 3 no known text, 130 interrupted.\n"
+      "The environment can set every flag: --format is DDP_DOCTOR_FORMAT.");
   return [options, &app](const Call& call) {
     return options->what == "-" ? explain_input(app, *options, call)
                                 : explain_rule(options->what, options->format, call.streams);
   };
 }
 
-Action setup_rules(CLI::App&) {
+Action setup_rules(CLI::App& app) {
+  app.footer("Exit codes: 0, 2 could not run.");
   return [](const Call& call) {
     const Streams streams = call.streams;
     for (const Rule& rule : all_rules()) {

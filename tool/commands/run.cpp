@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/error.h"
 #include "tool/cli/command.h"
 #include "tool/cli/output.h"
 #include "tool/cli/program_arguments.h"
+#include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
 
@@ -27,6 +33,17 @@ Action setup_run(CLI::App& app) {
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
+    for (const char* flag : {"--repeats", "--fix-budget", "--in-place"}) {
+      if (!options->fix && std::any_of(call.args.begin(), call.args.end(), [&](const auto& word) {
+            return word.substr(0, word.find('=')) == flag;
+          })) {
+        std::vector<std::string> line = {"ddp-doctor", "run", "--fix"};
+        line.insert(line.end(), call.args.begin(), call.args.end());
+        if (call.words) line.emplace_back("--");
+        if (call.words) line.insert(line.end(), call.words->begin(), call.words->end());
+        throw Error(fmt::format("{} is only for --fix: {}", flag, shell_line(line)));
+      }
+    }
     prepare_reports(options->output);
     ExaminationMode how{options->fix, options->repeats, !options->output.quiet};
     how.wanted = [&](const Finding& finding) { return is_selected(finding, options->output); };
