@@ -56,9 +56,9 @@ TEST(Lasting, IsFoundAsSoonAsItHappens) {
 
 TEST(Lasting, NamesRules) {
   int rules = 0;
-  for (const Rule& rule : all_rules()) {
-    rules += is_lasting(rule.code) ? 1 : 0;
-    EXPECT_FALSE(is_lasting(rule.code) && rule.severity == Severity::kAdvice) << rule.code;
+  for (const Rule* rule : all_rules()) {
+    rules += is_lasting(rule->code) ? 1 : 0;
+    EXPECT_FALSE(is_lasting(rule->code) && rule->severity == Severity::kAdvice) << rule->code;
   }
   EXPECT_EQ(rules, 9);
   for (const char* may_be_withdrawn : {"DDP102", "DDP201", "DDP301", "DDP501", "DDP504"})

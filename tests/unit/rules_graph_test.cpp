@@ -216,13 +216,13 @@ TEST(UnusedButUpdated, StaysQuietWhereStepsInBetweenWereNotSeen) {
 
 TEST(Pages, EveryRuleHasOne) {
   const std::filesystem::path folder = DDP_DOCTOR_RULE_PAGES;
-  for (const Rule& rule : all_rules()) {
-    std::ifstream page(folder / (std::string(rule.code) + ".md"));
-    ASSERT_TRUE(page) << rule.code;
+  for (const Rule* rule : all_rules()) {
+    std::ifstream page(folder / (std::string(rule->code) + ".md"));
+    ASSERT_TRUE(page) << rule->code;
     std::string title;
     std::getline(page, title);
-    EXPECT_THAT(title, testing::StartsWith(std::string("# ") + rule.code + " " + rule.name + " (" +
-                                           name_of(rule.severity)));
+    EXPECT_THAT(title, testing::StartsWith(std::string("# ") + rule->code + " " + rule->name +
+                                           " (" + name_of(rule->severity)));
   }
 }
 

@@ -5,11 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 namespace {
@@ -17,12 +16,8 @@ namespace {
 constexpr std::size_t kMaxTrials = 32;
 
 bool about_unused(const Finding& finding) {
-  static constexpr std::array kRules = {"DDP201", "DDP202", "DDP203", "DDP206"};
-  const bool itself = std::any_of(kRules.begin(), kRules.end(),
-                                  [&](const char* rule) { return finding.rule == rule; });
-  const bool end = finding.rule == "DDP504" &&
-                   finding.evidence.value("kind", std::string()) == "unfinished-reduction";
-  return itself || end ||
+  return rule_of(finding).names_unused != NamesUnused::kNone ||
+         finding.evidence.value("kind", "") == "unfinished-reduction" ||
          std::any_of(finding.consequences.begin(), finding.consequences.end(), about_unused);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<std::string> rule_codes() {
   std::vector<std::string> codes;
-  for (const Rule& rule : all_rules()) codes.emplace_back(rule.code);
+  for (const Rule* rule : all_rules()) codes.emplace_back(rule->code);
   return codes;
 }
 

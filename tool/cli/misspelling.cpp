@@ -79,9 +79,9 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 
 std::string did_you_mean_rule(const std::string& word) {
   std::vector<std::string> codes, names;
-  for (const Rule& rule : all_rules()) {
-    codes.emplace_back(rule.code);
-    names.emplace_back(rule.name);
+  for (const Rule* rule : all_rules()) {
+    codes.emplace_back(rule->code);
+    names.emplace_back(rule->name);
   }
   const auto meant = did_you_mean(word, codes);
   return meant.empty() ? did_you_mean(word, names) : meant;

@@ -85,14 +85,18 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kWrapperBypassed = {.code = "DDP101",
-                               .name = "wrapper-bypassed",
-                               .severity = Severity::kError,
-                               .headline = "the loss did not go through the wrapper's forward",
-                               .check = check_wrapper_bypassed,
-                               .scope = Scope::kWrapper,
-                               .needs = {.steps = 1},
-                               .lasting = true,
-                               .on_mesh = OnMesh::kHolds};
+const Rule kWrapperBypassed = {
+    .code = "DDP101",
+    .name = "wrapper-bypassed",
+    .severity = Severity::kError,
+    .headline = "the loss did not go through the wrapper's forward",
+    .check = check_wrapper_bypassed,
+    .scope = Scope::kWrapper,
+    .needs = {.steps = 1},
+    .lasting = true,
+    .on_mesh = OnMesh::kHolds,
+    .cured_by_wrapper_call = true,
+    .explains = {
+        {&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}, {&kNotReducedOverDimension}}};
 
 }  // namespace ddp_doctor

@@ -122,6 +122,11 @@ const Rule kMarkedReadyTwice = {.code = "DDP205",
                                 .severity = Severity::kError,
                                 .headline = "a parameter's hook fired twice in one iteration",
                                 .check = check_marked_ready_twice,
-                                .on_mesh = OnMesh::kHolds};
+                                .on_mesh = OnMesh::kHolds,
+                                .explains = {{&kGradientsOutOfSync},
+                                             {&kPartialSync},
+                                             {&kNeedlessFindUnused},
+                                             {&kWeightsDrift},
+                                             {&kRankCrashed, "marked-twice"}}};
 
 }  // namespace ddp_doctor

@@ -131,6 +131,12 @@ const Rule kStaticGraphViolated = {.code = "DDP206",
                                    .headline = "static_graph=True, but the graph changed",
                                    .check = check_static_graph_violated,
                                    .scope = Scope::kWrapper,
-                                   .on_mesh = OnMesh::kHolds};
+                                   .on_mesh = OnMesh::kHolds,
+                                   .names_unused = NamesUnused::kSomewhere,
+                                   .explains = {{&kGradientsOutOfSync},
+                                                {&kStepDependentGraph},
+                                                {&kWeightsDrift},
+                                                {&kRankCrashed, "unfinished-reduction"},
+                                                {&kRankCrashed, "static-graph"}}};
 
 }  // namespace ddp_doctor

@@ -175,6 +175,7 @@ const Rule kUpdateOutsideOptimizer = {.code = "DDP305",
                                       .headline = "weights changed between two optimizer steps",
                                       .check = check_update_outside_optimizer,
                                       .needs = {.ranks = 2},
-                                      .on_mesh = OnMesh::kHolds};
+                                      .on_mesh = OnMesh::kHolds,
+                                      .explains = {{&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

@@ -177,6 +177,8 @@ const Rule kStalledRank = {.code = "DDP501",
                            .headline = "a rank makes no progress while others wait for it",
                            .check = check_stalled_rank,
                            .scope = Scope::kJob,
-                           .on_mesh = OnMesh::kHolds};
+                           .on_mesh = OnMesh::kHolds,
+                           // A rank that waits forever is terminated, or loses its peer.
+                           .explains = {{&kRankCrashed}}};
 
 }  // namespace ddp_doctor

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "lib/report/compare/change_before_step.h"
 #include "lib/report/compare/source_lines.h"
@@ -213,7 +214,7 @@ bool fits(const std::string& strategy, const RunReport& run) {
 }
 
 std::optional<Change> change_for(const Finding& finding, const RunReport& run) {
-  if (finding.rule == "DDP101")
+  if (rule_of(finding).cured_by_wrapper_call)
     return finding.where ? change_of_forward(*finding.where) : std::nullopt;
   if (finding.where && finding.evidence.value("kind", "") == "never-synchronized")
     return change_by_wrapping(*finding.where);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
 #include "lib/report/compare/change.h"
 #include "lib/report/compare/comparison.h"
 #include "lib/report/value/cells.h"
@@ -83,7 +84,7 @@ std::string comparison(const RunReport& best, const std::vector<const RunReport*
 
 // A parameter that is unused in one run may be used in another.
 std::string used_elsewhere(const RunReport& run, const Finding& finding) {
-  if (finding.rule != "DDP201") return {};
+  if (rule_of(finding).names_unused != NamesUnused::kEverywhere) return {};
   for (const auto& row : run.steps_table) {
     for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
       for (const auto& parameter : finding.parameters) {

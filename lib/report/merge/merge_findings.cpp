@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lib/diagnose/causes.h"
+#include "lib/diagnose/rule.h"
 #include "lib/report/merge/merge.h"
 #include "lib/report/render/render.h"
 
@@ -55,7 +56,7 @@ std::vector<Finding> unite(const std::vector<Finding>& findings) {
 
 bool lost_a_peer(const Finding& finding) {
   const auto kind = finding.evidence.value("kind", "");
-  return finding.rule == "DDP504" &&
+  return rule_of(finding).rank_failed &&
          (kind == "peer-lost" || kind == "stuck-collective" || kind == "mismatched-collective");
 }
 
@@ -65,7 +66,8 @@ bool waited_for_others(const Finding& finding) {
 
 // A rank failed or diverged for a reason that its own report gives.
 bool ended_the_job(const Finding& finding) {
-  return finding.rule.starts_with("DDP50") && !lost_a_peer(finding) && !waited_for_others(finding);
+  return (rule_of(finding).rank_failed || is_hang(finding)) && !lost_a_peer(finding) &&
+         !waited_for_others(finding);
 }
 
 // A consequence of a finding in another report, which one report alone cannot know.
