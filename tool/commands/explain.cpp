@@ -133,8 +133,9 @@ Action setup_explain(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option(
          "rule", options->what,
-         "Code (DDP101) or name (wrapper-bypassed) of a rule; - reads an error message or a log "
-         "from standard input")
+         fmt::format("Code ({}) or name ({}) of a rule; - reads an error message or a log from "
+                     "standard input",
+                     kWrapperBypassed.code, kWrapperBypassed.name))
       ->required()
       ->type_name("CODE|-");
   app.add_option("--format", options->format, "Format of the output")
