@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {

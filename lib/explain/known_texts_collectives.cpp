@@ -4,6 +4,7 @@
 #include <array>
 
 #include "lib/explain/known_texts.h"
+#include "lib/explain/wording/phrases.h"
 
 namespace ddp_doctor {
 namespace {
@@ -32,7 +33,7 @@ const KnownText kMismatchedCalls = {
     .depth = Depth::kCollective,
     .rules = {&kCollectiveMismatch, &kRankDependentGraph, &kRankDependentManualSync,
               &kRankLocalCollective},
-    .phrases = {{"Detected mismatch between collectives"},
+    .phrases = {{phrases::kMismatchedCalls},
                 {"Mismatched collective detected"},
                 {"collective mismatch error, local size"}},
     .versions = {{"is running inconsistent collective", "about 1.9 to 1.12"},
@@ -60,8 +61,7 @@ const KnownText kGlooSizes = {
     .depth = Depth::kCollective,
     .rules = {&kCollectiveMismatch, &kRankDependentManualSync, &kRankDependentGraph,
               &kModelMismatch},
-    .phrases = {{"op.preamble.length <= op.nbytes"},
-                {"Received data size doesn't match expected size"}},
+    .phrases = {{phrases::kGlooSizes}, {"Received data size doesn't match expected size"}},
     .versions = {{"Received data size doesn't match", "about 2.9 and later"},
                  {"op.preamble.length", "before about 2.9"}},
     .says =

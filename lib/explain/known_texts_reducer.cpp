@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lib/explain/known_texts.h"
+#include "lib/explain/wording/phrases.h"
 
 namespace ddp_doctor {
 namespace {
@@ -31,10 +32,10 @@ const KnownText kUnfinishedReduction = {
     .certainty = Certainty::kLikely,
     .depth = Depth::kCause,
     .rules = {&kUnusedParameters, &kRankDependentGraph},
-    .phrases = {{"Expected to have finished reduction in the prior iteration"},
+    .phrases = {{phrases::kUnfinishedReduction},
                 {"your module has parameters that were not used in producing loss"},
-                {"not used in producing the loss returned by training_step"}},
-    .not_before = "training graph has changed",
+                {phrases::kLightningUnused}},
+    .not_before = phrases::kGraphChanged,
     .versions = {{"(1) passing the keyword argument", "1.2 to 1.8"},
                  {"If you already have done the above two steps", "1.2 to 1.8"},
                  {"and by making sure all `forward`", "1.9 and later"},
@@ -177,7 +178,7 @@ const KnownText kStaticGraphAssert = {
     .certainty = Certainty::kLikely,
     .depth = Depth::kCause,
     .rules = {&kStaticGraphViolated},
-    .phrases = {{"expect_autograd_hooks_ INTERNAL ASSERT"}},
+    .phrases = {{phrases::kHooksNotExpected}},
     .says =
         "A backward pass finished a reduction that no forward had prepared: an internal check of "
         "PyTorch failed.",
@@ -212,13 +213,12 @@ const KnownText kReadyTwice = {
     .certainty = Certainty::kCertain,
     .depth = Depth::kCause,
     .rules = {&kMarkedReadyTwice},
-    .phrases = {{"Expected to mark a variable ready only once"},
-                {"has been marked as ready twice"}},
+    .phrases = {{phrases::kMarkedTwice}, {"has been marked as ready twice"}},
     .versions = {{"DDP does not support such use cases yet", "1.3 to 1.8"},
                  {"caused by use of a module parameter outside", "1.1 and 1.2"},
                  {"_set_static_graph()", "1.9 and later"},
                  {"has been marked as ready twice", "1.9 and later"}},
-    .clues = {{"checkpoint.py",
+    .clues = {{phrases::kCheckpointFile,
                "A traceback contains checkpoint.py: reentrant checkpoints are involved."},
               {"caused by use of a module parameter outside",
                "This version raises it only with find_unused_parameters=True."}},

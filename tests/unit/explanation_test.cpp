@@ -9,8 +9,8 @@
 
 #include <regex>
 
-#include "lib/diagnose/errors.h"
 #include "lib/explain/known_texts.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {

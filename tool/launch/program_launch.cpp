@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "lib/error.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/log.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
@@ -121,8 +122,7 @@ std::string why_no_record(const Launched& launched, const std::set<std::string>&
   for (const auto& exit : ends) {
     if (fell(exit)) {
       const std::string words = telling(exit.last_words);
-      static const std::regex lacks_ranks("environment variable [A-Z_]+ expected, but not set");
-      if (options.is_command() && !options.each_rank && std::regex_search(words, lacks_ranks)) {
+      if (options.is_command() && !options.each_rank && lacks_a_launcher(words)) {
         return fmt::format(
             "{} starts no ranks, but expects the environment of a launcher: {}; let ddp-doctor "
             "start the ranks: ddp-doctor run --nproc-per-node 2 -- {}",

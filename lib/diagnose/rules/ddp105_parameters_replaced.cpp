@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 

@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <map>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/timeline/trace.h"
 
 namespace ddp_doctor {

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rank_failures.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {
