@@ -57,4 +57,24 @@ std::vector<Finding> nest_consequences(std::vector<Finding> findings) {
   return roots;
 }
 
+std::vector<Finding> flattened(const std::vector<Finding>& findings) {
+  std::vector<Finding> all;
+  for (const auto& finding : findings) {
+    all.push_back(finding);
+    all.back().consequences.clear();
+    const auto below = flattened(finding.consequences);
+    all.insert(all.end(), below.begin(), below.end());
+  }
+  return all;
+}
+
+const Finding* find_finding(const std::vector<Finding>& findings,
+                            const std::function<bool(const Finding&)>& wanted) {
+  for (const auto& finding : findings) {
+    if (wanted(finding)) return &finding;
+    if (const auto* below = find_finding(finding.consequences, wanted)) return below;
+  }
+  return nullptr;
+}
+
 }  // namespace ddp_doctor

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include "lib/explain/wording/errors.h"
@@ -12,6 +11,7 @@
 #include "tool/launch/isolation.h"
 #include "tool/launch/launch.h"
 #include "tool/launch/program_launch.h"
+#include "tool/system/shell_words.h"
 #include "tool/watch/run_watch.h"
 
 namespace ddp_doctor {
@@ -46,9 +46,8 @@ Environment inside(const View* view, Environment environment) {
   if (view == nullptr) return environment;
   if (auto here = environment.find("PWD"); here != environment.end())
     here->second = view->inside(here->second);
-  std::istringstream in(std::exchange(environment["PYTHONPATH"], {}));
   auto& path = environment["PYTHONPATH"];
-  for (std::string entry; std::getline(in, entry, ':');)
+  for (const auto& entry : split(std::exchange(path, {}), ':'))
     path += (path.empty() ? "" : ":") + view->inside(entry);
   return environment;
 }

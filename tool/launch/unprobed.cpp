@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "tool/launch/process_notes.h"
 #include "tool/system/paths.h"
@@ -23,13 +22,6 @@ constexpr auto kOften = std::chrono::milliseconds(100);
 constexpr auto kSeldom = std::chrono::seconds(2);
 constexpr auto kBeginning = std::chrono::seconds(20);
 constexpr char kRecord[] = "DDP_DOCTOR_RECORD";
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, at);) parts.push_back(part);
-  return parts;
-}
 
 std::string file_of(pid_t pid, const char* name) {
   return content_if_readable(fmt::format("/proc/{}/{}", pid, name));

@@ -101,7 +101,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   for (const auto& step : timeline.steps) {
     if (step.examined()) steps.push_back(&step);
   }
-  if (steps.size() < 2) return Undecidable{"no step was completed by every rank"};
+  if (steps.size() < 2) return Undecidable{kNoCompleteStep};
   Finding finding = finding_of(kUpdateOutsideOptimizer);
   std::set<int> changed;
   Loads loads;

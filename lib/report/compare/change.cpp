@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "lib/diagnose/rule.h"
+#include "lib/diagnose/source_lines.h"
 #include "lib/error.h"
 #include "lib/report/compare/change_before_step.h"
-#include "lib/report/compare/source_lines.h"
 
 namespace ddp_doctor {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/report/compare/source_lines.h"
+#include "lib/diagnose/source_lines.h"
 
 namespace ddp_doctor {
 namespace {

@@ -12,15 +12,6 @@
 namespace ddp_doctor {
 namespace {
 
-void flatten(const std::vector<Finding>& findings, std::vector<Finding>& all) {
-  for (const auto& finding : findings) {
-    all.push_back(finding);
-    all.back().consequences.clear();
-    all.back().proof.reset();
-    flatten(finding.consequences, all);
-  }
-}
-
 // Findings with the same key say the same about different ranks.
 std::string key_of(const Finding& finding) {
   const auto json = finding_as_json(finding);
@@ -81,7 +72,12 @@ bool explains(const Finding& cause, const Finding& effect) {
 std::vector<Finding> merge_findings(const std::vector<const Report*>& reports,
                                     std::vector<Finding> between) {
   std::vector<Finding> all;
-  for (const auto* report : reports) flatten(report->findings, all);
+  for (const auto* report : reports) {
+    for (auto& finding : flattened(report->findings)) {
+      finding.proof.reset();
+      all.push_back(std::move(finding));
+    }
+  }
   std::erase_if(all, is_between_reports);
   all = unite(all);
   std::vector<Finding> waiting;  // not a root cause if a better one is known

@@ -189,18 +189,11 @@ bool finished(const Timeline& timeline) {
   return true;
 }
 
-const Finding* find(const std::vector<Finding>& findings, bool (*wanted)(const Finding&)) {
-  for (const auto& finding : findings) {
-    if (wanted(finding)) return &finding;
-    if (const auto* below = find(finding.consequences, wanted)) return below;
-  }
-  return nullptr;
-}
-
 // Why the run did not finish, if that is known.
 const Finding* find_end(const std::vector<Finding>& findings) {
-  if (const auto* hang = find(findings, is_hang)) return hang;
-  return find(findings, [](const Finding& finding) { return rule_of(finding).rank_failed; });
+  if (const auto* hang = find_finding(findings, is_hang)) return hang;
+  return find_finding(findings,
+                      [](const Finding& finding) { return rule_of(finding).rank_failed; });
 }
 
 std::int64_t last_step_of(const RunReport& run) {
