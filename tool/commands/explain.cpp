@@ -155,15 +155,4 @@ Action setup_explain(CLI::App& app) {
   };
 }
 
-Action setup_rules(CLI::App&) {
-  return [](const Call& call) {
-    const Streams streams = call.streams;
-    for (const Rule* rule : all_rules()) {
-      streams.out << fmt::format("{} {:<24} {:<8} {}\n", rule->code, rule->name,
-                                 name_of(rule->severity), rule->headline);
-    }
-    return exit_code::kHealthy;
-  };
-}
-
 }  // namespace ddp_doctor

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// For test reports of Jenkins and GitLab: a test case for each rule, without figures that differ
+// from run to run.
 #include <fmt/format.h>
 
 #include <algorithm>

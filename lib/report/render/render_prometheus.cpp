@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// For the textfile collector of Prometheus' node exporter.
 #include <fmt/format.h>
 
 #include <algorithm>

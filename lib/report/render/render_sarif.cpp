@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// For code scanning: SARIF 2.1.0. A finding keeps its fingerprint when its line moves.
 #include <fmt/format.h>
 
 #include <algorithm>
