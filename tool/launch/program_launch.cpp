@@ -21,6 +21,7 @@
 #include "lib/record/writer.h"
 #include "tool/launch/process_notes.h"
 #include "tool/launch/rank_exit.h"
+#include "tool/launch/source_change.h"
 #include "tool/system/interpreter.h"
 #include "tool/system/paths.h"
 #include "tool/system/shell_words.h"
@@ -403,6 +404,8 @@ RunReport report_program(const fs::path& folder, const RunInfo& run, int index) 
         "torch.distributed was initialized, but no optimizer step was seen: nothing to compare");
   }
   report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
+  const auto python = run.settings.find("python");
+  report.place_change = place_by(python == run.settings.end() ? "" : python->second);
   return report;
 }
 
