@@ -135,4 +135,12 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
   return diagnosis;
 }
 
+std::vector<Finding> lasting(std::vector<Finding> findings) {
+  std::erase_if(findings, [](const Finding& finding) {
+    return finding.certainty != Certainty::kCertain || finding.severity < Severity::kWarning ||
+           !rule_of(finding).lasting;
+  });
+  return findings;
+}
+
 }  // namespace ddp_doctor

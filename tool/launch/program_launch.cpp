@@ -21,6 +21,7 @@
 #include "lib/record/writer.h"
 #include "tool/launch/process_notes.h"
 #include "tool/launch/rank_exit.h"
+#include "tool/launch/run_folder.h"
 #include "tool/launch/source_change.h"
 #include "tool/system/interpreter.h"
 #include "tool/system/paths.h"
@@ -30,19 +31,6 @@ namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<int> recorded_ranks(const fs::path& folder) {
-  std::vector<int> ranks;
-  std::error_code ignored;
-  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
-    int rank = 0;
-    const std::string name = entry->path().filename().string();
-    if (name.ends_with(".sqlite") && std::sscanf(name.c_str(), "rank-%d.", &rank) == 1)
-      ranks.push_back(rank);
-  }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
 
 // The size that the job gave itself; `otherwise` where it never came so far.
 int world_size_of(const fs::path& folder, const std::vector<ProcessNote>& notes, int otherwise) {

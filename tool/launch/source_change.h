@@ -8,7 +8,8 @@
 
 namespace ddp_doctor {
 
-// Each answer is asked for once. Without that interpreter, of another machine: of python3 on PATH.
+// Each answer is asked for once. Where that interpreter cannot tell, or is another machine's: of
+// python3 on PATH.
 PlaceChange place_by(const std::filesystem::path& python);
 
 }  // namespace ddp_doctor

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lib/diagnose/causes.h"
+#include "lib/diagnose/rank_failures.h"
 #include "lib/diagnose/rule.h"
 #include "lib/report/merge/merge.h"
 #include "lib/report/render/render.h"
@@ -46,9 +47,7 @@ std::vector<Finding> unite(const std::vector<Finding>& findings) {
 }
 
 bool lost_a_peer(const Finding& finding) {
-  const auto kind = finding.evidence.value("kind", "");
-  return rule_of(finding).rank_failed &&
-         (kind == "peer-lost" || kind == "stuck-collective" || kind == "mismatched-collective");
+  return rule_of(finding).rank_failed && !is_own_failure(finding.evidence.value("kind", ""));
 }
 
 bool waited_for_others(const Finding& finding) {
