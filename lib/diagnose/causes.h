@@ -3,6 +3,7 @@
 // as a finding of its own.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "lib/diagnose/finding.h"
@@ -12,5 +13,12 @@ namespace ddp_doctor {
 // Nests each finding under the first one that explains it, and sorts the rest: most severe first,
 // then by code.
 std::vector<Finding> nest_consequences(std::vector<Finding> findings);
+
+// The reverse: a list of all, each before its consequences.
+std::vector<Finding> flattened(const std::vector<Finding>& findings);
+
+// The first that is wanted, a consequence too; null if there is none.
+const Finding* find_finding(const std::vector<Finding>& findings,
+                            const std::function<bool(const Finding&)>& wanted);
 
 }  // namespace ddp_doctor

@@ -106,8 +106,9 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
   Diagnosis diagnosis;
   std::vector<Finding> findings;
   const Views views(timeline);
-  for (const Rule& rule : all_rules()) {
-    if (rule.check == nullptr) continue;  // baseline_rules.h
+  for (const Rule* entry : all_rules()) {
+    const Rule& rule = *entry;
+    if (rule.check == nullptr) continue;  // it compares with a baseline
     Verdict verdict = check_all(rule, views.of(rule.scope));
     if (const auto* undecidable = std::get_if<Undecidable>(&verdict)) {
       const bool alone = !timeline.whole() && timeline.ranks().size() < 2;
@@ -132,6 +133,14 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
   }
   diagnosis.findings = nest_consequences(std::move(findings));
   return diagnosis;
+}
+
+std::vector<Finding> lasting(std::vector<Finding> findings) {
+  std::erase_if(findings, [](const Finding& finding) {
+    return finding.certainty != Certainty::kCertain || finding.severity < Severity::kWarning ||
+           !rule_of(finding).lasting;
+  });
+  return findings;
 }
 
 }  // namespace ddp_doctor

@@ -11,4 +11,8 @@ namespace ddp_doctor {
 // A rule that throws becomes "not checked" with its reason; the others are unaffected.
 Diagnosis diagnose(const Timeline& timeline, int run = 0);
 
+// Of the root causes, those that may be announced while the program runs, since no later step can
+// withdraw them: at least a warning, certain, and of a lasting rule.
+std::vector<Finding> lasting(std::vector<Finding> findings);
+
 }  // namespace ddp_doctor

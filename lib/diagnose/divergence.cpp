@@ -146,7 +146,7 @@ std::optional<Divergence> divergence_of(const Timeline& timeline) {
   for (const int rank : found->culprits) {
     const auto failure =
         timeline.error(rank) == nullptr ? std::nullopt : failure_of(timeline, rank);
-    if (failure && is_own_failure(*failure)) return {};
+    if (failure && is_own_failure(failure->kind)) return {};
   }
   return found;
 }

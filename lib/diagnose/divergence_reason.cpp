@@ -38,7 +38,7 @@ class Judge {
   bool decide() {
     for (int rank : missing_) {
       const auto failure = failure_of(timeline_, rank);
-      if (failure && is_own_failure(*failure)) return false;
+      if (failure && is_own_failure(failure->kind)) return false;
     }
     // This one explains every later divergence.
     if (const auto skipped = skipped_backward()) {

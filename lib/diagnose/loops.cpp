@@ -2,7 +2,9 @@
 #include "lib/diagnose/loops.h"
 
 #include <algorithm>
-#include <fstream>
+#include <iterator>
+
+#include "lib/diagnose/source_lines.h"
 
 namespace ddp_doctor {
 namespace {
@@ -27,13 +29,6 @@ std::vector<Frame> user_frames_outermost_first(const std::vector<Frame>& stack) 
   std::copy_if(stack.rbegin(), stack.rend(), std::back_inserter(frames),
                [](const Frame& frame) { return frame.of_the_user(); });
   return frames;
-}
-
-std::vector<std::string> lines_of(const std::string& file) {
-  std::vector<std::string> lines;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
 }
 
 }  // namespace

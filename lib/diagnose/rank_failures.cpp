@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {
 
 // Ranks that failed on their own come first, then timeouts, then lost peers.
 int order_of(const RankFailure& failure) {
-  return failure.kind == "peer-lost" ? 2 : is_own_failure(failure) ? 0 : 1;
+  return failure.kind == "peer-lost" ? 2 : is_own_failure(failure.kind) ? 0 : 1;
 }
 
 // The process that read its output ended first: a launcher that was killed before it recorded its
@@ -45,9 +45,8 @@ bool is_a_sign(const Timeline& timeline, int code) {
 
 }  // namespace
 
-bool is_own_failure(const RankFailure& failure) {
-  return failure.kind != "peer-lost" && failure.kind != "stuck-collective" &&
-         failure.kind != "mismatched-collective";
+bool is_own_failure(const std::string& kind) {
+  return kind != "peer-lost" && kind != "stuck-collective" && kind != "mismatched-collective";
 }
 
 std::optional<RankFailure> failure_of(const Timeline& timeline, int rank) {

@@ -19,8 +19,8 @@ struct RankFailure {
   std::string kind;  // error_kind(), or "signal"
 };
 
-// The rank failed on its own, not because it lost a peer or timed out.
-bool is_own_failure(const RankFailure& failure);
+// Of a rank that failed on its own, not because it lost a peer or timed out.
+bool is_own_failure(const std::string& kind);
 
 std::optional<RankFailure> failure_of(const Timeline& timeline, int rank);
 

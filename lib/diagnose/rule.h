@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A rule: one kind of finding. Each is one small file under lib/diagnose/rules/, an entry in the
-// table of rules.cpp, and a page in docs/rules/.
+// table below, and a page in docs/rules/.
 #pragma once
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -43,6 +44,18 @@ struct Needs {
                            // needed on no rank. Otherwise what it reports holds for those it has.
 };
 
+struct Rule;
+
+// A finding that another one explains is nested under it.
+struct Effect {
+  const Rule* rule;
+  std::string_view kind = "";        // of the effect (evidence "kind"); empty: any
+  std::string_view cause_kind = "";  // of the finding that explains it; empty: any
+};
+
+// Which parameters without a gradient a finding names: those of some ranks or steps, or of all.
+enum class NamesUnused { kNone, kSomewhere, kEverywhere };
+
 struct Rule {
   const char* code;      // "DDP101": public, never renumbered
   const char* name;      // "wrapper-bypassed": public
@@ -57,15 +70,29 @@ struct Rule {
   // brought together.
   bool lasting = false;
   OnMesh on_mesh = OnMesh::kUndecided;
+  // It says that replicas differ, but not why.
+  bool only_a_difference = false;
+  // It says that a rank failed: its evidence has the error.
+  bool rank_failed = false;
+  // Its cure is to call the wrapper in the place of the module inside it.
+  bool cured_by_wrapper_call = false;
+  NamesUnused names_unused = NamesUnused::kNone;
+  // The rules whose findings follow from one of this rule.
+  std::vector<Effect> explains = {};
 };
 
 // All rules, ordered by code.
-std::span<const Rule> all_rules();
+std::span<const Rule* const> all_rules();
 const Rule* find_rule(std::string_view code_or_name);
+// The rule of a finding; one without a code if this version does not have it.
+const Rule& rule_of(const Finding& finding);
+// It says why ranks waited for each other without end.
+bool is_hang(const Finding& finding);
 
 // A finding of `rule` with its code, name and severity filled in.
 Finding finding_of(const Rule& rule);
 
+// The table. Codes are public and never renumbered.
 extern const Rule kWrapperBypassed;          // DDP101
 extern const Rule kGradientsOutOfSync;       // DDP102
 extern const Rule kStepWithoutSync;          // DDP103
@@ -106,5 +133,52 @@ extern const Rule kCollectiveMismatch;       // DDP502
 extern const Rule kUnevenInputs;             // DDP503
 extern const Rule kRankCrashed;              // DDP504
 extern const Rule kRankLocalCollective;      // DDP505
+extern const Rule kNumericsChanged;          // DDP601
+extern const Rule kGraphChanged;             // DDP602
+
+inline constexpr const Rule* kRules[] = {
+    &kWrapperBypassed,
+    &kGradientsOutOfSync,
+    &kStepWithoutSync,
+    &kPartialSync,
+    &kParametersReplaced,
+    &kParametersOutside,
+    &kGradientScale,
+    &kClipBeforeSync,
+    &kRepeatedBackward,
+    &kAutogradGradBypass,
+    &kRankDependentManualSync,
+    &kWrongProcessGroup,
+    &kRedundantSync,
+    &kNotReducedOverDimension,
+    &kCorruptedReduction,
+    &kUnusedParameters,
+    &kRankDependentGraph,
+    &kStepDependentGraph,
+    &kNeedlessFindUnused,
+    &kMarkedReadyTwice,
+    &kStaticGraphViolated,
+    &kStaticGraphApplicable,
+    &kUnusedButUpdated,
+    &kWeightsDrift,
+    &kInitialWeightsDiffer,
+    &kBuffersDrift,
+    &kOptimizerDiffers,
+    &kUpdateOutsideOptimizer,
+    &kModelMismatch,
+    &kOptimizerStale,
+    &kDuplicateData,
+    &kNonfiniteGradient,
+    &kLossScaleDiffers,
+    &kSamplerOrderRepeats,
+    &kBatchnormLocal,
+    &kStalledRank,
+    &kCollectiveMismatch,
+    &kUnevenInputs,
+    &kRankCrashed,
+    &kRankLocalCollective,
+    &kNumericsChanged,
+    &kGraphChanged,
+};
 
 }  // namespace ddp_doctor

@@ -1,66 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <array>
+#include <iterator>
 
-#include "lib/diagnose/baseline_rules.h"
+#include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 
-std::span<const Rule> all_rules() {
-  static const std::array kRules = {
-      kWrapperBypassed,
-      kGradientsOutOfSync,
-      kStepWithoutSync,
-      kPartialSync,
-      kParametersReplaced,
-      kParametersOutside,
-      kGradientScale,
-      kClipBeforeSync,
-      kRepeatedBackward,
-      kAutogradGradBypass,
-      kRankDependentManualSync,
-      kWrongProcessGroup,
-      kRedundantSync,
-      kNotReducedOverDimension,
-      kCorruptedReduction,
-      kUnusedParameters,
-      kRankDependentGraph,
-      kStepDependentGraph,
-      kNeedlessFindUnused,
-      kMarkedReadyTwice,
-      kStaticGraphViolated,
-      kStaticGraphApplicable,
-      kUnusedButUpdated,
-      kWeightsDrift,
-      kInitialWeightsDiffer,
-      kBuffersDrift,
-      kOptimizerDiffers,
-      kUpdateOutsideOptimizer,
-      kModelMismatch,
-      kOptimizerStale,
-      kDuplicateData,
-      kNonfiniteGradient,
-      kLossScaleDiffers,
-      kSamplerOrderRepeats,
-      kBatchnormLocal,
-      kStalledRank,
-      kCollectiveMismatch,
-      kUnevenInputs,
-      kRankCrashed,
-      kRankLocalCollective,
-      kNumericsChanged,
-      kGraphChanged,
-  };
-  return kRules;
-}
+std::span<const Rule* const> all_rules() { return kRules; }
 
 const Rule* find_rule(std::string_view code_or_name) {
-  const auto rules = all_rules();
-  const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) {
-    return code_or_name == rule.code || code_or_name == rule.name;
+  const auto found = std::find_if(std::begin(kRules), std::end(kRules), [&](const Rule* rule) {
+    return code_or_name == rule->code || code_or_name == rule->name;
   });
-  return found == rules.end() ? nullptr : &*found;
+  return found == std::end(kRules) ? nullptr : *found;
 }
+
+const Rule& rule_of(const Finding& finding) {
+  static const Rule kUnknown{};
+  const Rule* rule = find_rule(finding.rule);
+  return rule == nullptr ? kUnknown : *rule;
+}
+
+bool is_hang(const Finding& finding) { return finding.evidence.value("kind", "") == "hang"; }
 
 Finding finding_of(const Rule& rule) {
   Finding finding;

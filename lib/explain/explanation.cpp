@@ -127,7 +127,7 @@ Explanation explanation_of(const Found& found, const std::string& program) {
   const KnownText& known = *found.text;
   Explanation explanation;
   explanation.text = known.id;
-  explanation.rules.assign(known.rules.begin(), known.rules.end());
+  for (const Rule* rule : known.rules) explanation.rules.emplace_back(rule->code);
   explanation.severity = known.severity;
   // The rule may be certain where the cause is not.
   explanation.certainty = known.causes.size() > 1 ? Certainty::kLikely : known.certainty;

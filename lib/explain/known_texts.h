@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/diagnose/finding.h"
+#include "lib/diagnose/rule.h"
 #include "lib/explain/message_fields.h"
 
 namespace ddp_doctor {
@@ -34,10 +34,10 @@ struct KnownText {
   Severity severity;
   Certainty certainty;  // kCertain: the text alone decides the rule
   Depth depth;
-  std::vector<std::string_view> rules;  // most likely first; empty if it has no rule
-  std::vector<Phrase> phrases;          // any of them
-  std::string_view not_before = "";     // ignored if these words follow within the same message
-  std::string_view not_after = "";      // ignored if these words come before it
+  std::vector<const Rule*> rules;    // most likely first; empty if it has no rule
+  std::vector<Phrase> phrases;       // any of them
+  std::string_view not_before = "";  // ignored if these words follow within the same message
+  std::string_view not_after = "";   // ignored if these words come before it
   std::vector<std::string_view> part_of = {};  // omitted if one of these was found
   std::vector<Hint> versions = {};             // of torch; the first whose words are found
   std::vector<Hint> hints = {};

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "lib/explain/known_texts.h"
+#include "lib/explain/wording/phrases.h"
 
 namespace ddp_doctor {
 namespace {
@@ -25,13 +26,14 @@ constexpr char kByHand[] =
 constexpr char kComparesCalls[] =
     "compares the calls of all ranks and names the first one that differs, with file and line";
 
-const KnownText kCollectiveMismatch = {
+const KnownText kMismatchedCalls = {
     .id = "collective-mismatch",
     .severity = Severity::kError,
     .certainty = Certainty::kCertain,
     .depth = Depth::kCollective,
-    .rules = {"DDP502", "DDP202", "DDP111", "DDP505"},
-    .phrases = {{"Detected mismatch between collectives"},
+    .rules = {&kCollectiveMismatch, &kRankDependentGraph, &kRankDependentManualSync,
+              &kRankLocalCollective},
+    .phrases = {{phrases::kMismatchedCalls},
                 {"Mismatched collective detected"},
                 {"collective mismatch error, local size"}},
     .versions = {{"is running inconsistent collective", "about 1.9 to 1.12"},
@@ -57,9 +59,9 @@ const KnownText kGlooSizes = {
     .severity = Severity::kError,
     .certainty = Certainty::kCertain,
     .depth = Depth::kCollective,
-    .rules = {"DDP502", "DDP111", "DDP202", "DDP306"},
-    .phrases = {{"op.preamble.length <= op.nbytes"},
-                {"Received data size doesn't match expected size"}},
+    .rules = {&kCollectiveMismatch, &kRankDependentManualSync, &kRankDependentGraph,
+              &kModelMismatch},
+    .phrases = {{phrases::kGlooSizes}, {"Received data size doesn't match expected size"}},
     .versions = {{"Received data size doesn't match", "about 2.9 and later"},
                  {"op.preamble.length", "before about 2.9"}},
     .says =
@@ -84,7 +86,7 @@ const KnownText kMonitoredBarrier = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kCollective,
-    .rules = {"DDP501", "DDP504", "DDP503", "DDP505"},
+    .rules = {&kStalledRank, &kRankCrashed, &kUnevenInputs, &kRankLocalCollective},
     .phrases = {{"failed to pass monitoredBarrier"}},
     .says = "Rank 0 waited in a monitored barrier for ranks that did not reach it.",
     .means = {"Unlike other timeouts, this one names the missing ranks. Without "
@@ -102,7 +104,8 @@ const KnownText kCollectiveTimeout = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kCollective,
-    .rules = {"DDP501", "DDP504", "DDP503", "DDP505", "DDP502"},
+    .rules = {&kStalledRank, &kRankCrashed, &kUnevenInputs, &kRankLocalCollective,
+              &kCollectiveMismatch},
     .phrases = {{"ollective operation timeout"},
                 {"ms for recv operation to complete"},
                 {"ms for send operation to complete"},
@@ -142,7 +145,7 @@ const KnownText kStartTimeout = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kCollective,
-    .rules = {"DDP501", "DDP504"},
+    .rules = {&kStalledRank, &kRankCrashed},
     .phrases = {{"clients joined"},
                 {"Timed out initializing process group in store based barrier"},
                 {"client socket has timed out", true},
@@ -164,7 +167,7 @@ const KnownText kPeerLost = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kConsequence,
-    .rules = {"DDP504", "DDP503"},
+    .rules = {&kRankCrashed, &kUnevenInputs},
     .phrases = {{"onnection closed by peer"},
                 {"Connection closed by remote peer"},
                 {"remote process exited or there was a network error"},
@@ -197,7 +200,7 @@ const KnownText kRootCause = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kConsequence,
-    .rules = {"DDP504"},
+    .rules = {&kRankCrashed},
     .phrases = {{"Root Cause (first observed failure)"}},
     .hints = {{"SIGKILL",
                "Killed by SIGKILL, without an error message: usually by the system's out-of-memory "
@@ -219,7 +222,7 @@ const KnownText kOwnError = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kCause,
-    .rules = {"DDP504"},
+    .rules = {&kRankCrashed},
     .phrases = {},
     .says = "An error outside DistributedDataParallel ended a rank.",
     .means = {"All ranks take part in every all-reduce, so timeouts and lost connections on the "
@@ -232,8 +235,8 @@ const KnownText kOwnError = {
 }  // namespace
 
 KnownTexts collective_texts() {
-  static constexpr std::array kTexts = {&kCollectiveMismatch, &kGlooSizes,    &kMonitoredBarrier,
-                                        &kCollectiveTimeout,  &kStartTimeout, &kPeerLost,
+  static constexpr std::array kTexts = {&kMismatchedCalls,   &kGlooSizes,    &kMonitoredBarrier,
+                                        &kCollectiveTimeout, &kStartTimeout, &kPeerLost,
                                         &kRootCause};
   return kTexts;
 }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lib/explain/known_texts.h"
+#include "lib/explain/wording/phrases.h"
 
 namespace ddp_doctor {
 namespace {
@@ -30,11 +31,11 @@ const KnownText kUnfinishedReduction = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kCause,
-    .rules = {"DDP201", "DDP202"},
-    .phrases = {{"Expected to have finished reduction in the prior iteration"},
+    .rules = {&kUnusedParameters, &kRankDependentGraph},
+    .phrases = {{phrases::kUnfinishedReduction},
                 {"your module has parameters that were not used in producing loss"},
-                {"not used in producing the loss returned by training_step"}},
-    .not_before = "training graph has changed",
+                {phrases::kLightningUnused}},
+    .not_before = phrases::kGraphChanged,
     .versions = {{"(1) passing the keyword argument", "1.2 to 1.8"},
                  {"If you already have done the above two steps", "1.2 to 1.8"},
                  {"and by making sure all `forward`", "1.9 and later"},
@@ -79,7 +80,7 @@ const KnownText kUnusedList = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kCause,
-    .rules = {"DDP201", "DDP202"},
+    .rules = {&kUnusedParameters, &kRankDependentGraph},
     .phrases = {{"which did not receive grad for rank"}},
     .part_of = {"unfinished-reduction", "static-graph-fewer"},
     .versions = {{"did not receive grad for rank", "1.9 and later"}},
@@ -101,7 +102,7 @@ const KnownText kUnusedNotes = {
     .severity = Severity::kAdvice,
     .certainty = Certainty::kLikely,
     .depth = Depth::kWarning,
-    .rules = {"DDP201", "DDP203"},
+    .rules = {&kUnusedParameters, &kStepDependentGraph},
     .phrases = {{"did not get gradient in backwards pass"}, {"is marked as unused."}},
     .part_of = {"unfinished-reduction", "static-graph-fewer", "unused-list"},
     .versions = {{"is marked as unused.", "1.9 and later"},
@@ -122,7 +123,7 @@ const KnownText kStaticGraphFewer = {
     .severity = Severity::kError,
     .certainty = Certainty::kCertain,
     .depth = Depth::kCause,
-    .rules = {"DDP206"},
+    .rules = {&kStaticGraphViolated},
     .phrases = {{"This error indicates that your training graph has changed in this iteration"},
                 {"one parameter is used in first iteration, but then got unused"}},
     .versions = {{"did not receive grad for rank", "about 1.12 and later"},
@@ -151,7 +152,7 @@ const KnownText kStaticGraphMore = {
     .severity = Severity::kError,
     .certainty = Certainty::kCertain,
     .depth = Depth::kCause,
-    .rules = {"DDP206"},
+    .rules = {&kStaticGraphViolated},
     .phrases = {{"Your training graph has changed in this iteration"},
                 {"one parameter is unused in first iteration, but then got used"}},
     .versions = {{"training graph has changed", "1.9 and later"}},
@@ -176,8 +177,8 @@ const KnownText kStaticGraphAssert = {
     .severity = Severity::kError,
     .certainty = Certainty::kLikely,
     .depth = Depth::kCause,
-    .rules = {"DDP206"},
-    .phrases = {{"expect_autograd_hooks_ INTERNAL ASSERT"}},
+    .rules = {&kStaticGraphViolated},
+    .phrases = {{phrases::kHooksNotExpected}},
     .says =
         "A backward pass finished a reduction that no forward had prepared: an internal check of "
         "PyTorch failed.",
@@ -211,14 +212,13 @@ const KnownText kReadyTwice = {
     .severity = Severity::kError,
     .certainty = Certainty::kCertain,
     .depth = Depth::kCause,
-    .rules = {"DDP205"},
-    .phrases = {{"Expected to mark a variable ready only once"},
-                {"has been marked as ready twice"}},
+    .rules = {&kMarkedReadyTwice},
+    .phrases = {{phrases::kMarkedTwice}, {"has been marked as ready twice"}},
     .versions = {{"DDP does not support such use cases yet", "1.3 to 1.8"},
                  {"caused by use of a module parameter outside", "1.1 and 1.2"},
                  {"_set_static_graph()", "1.9 and later"},
                  {"has been marked as ready twice", "1.9 and later"}},
-    .hints = {{"checkpoint.py",
+    .hints = {{phrases::kCheckpointFile,
                "A traceback contains checkpoint.py: reentrant checkpoints are involved."},
               {"caused by use of a module parameter outside",
                "This version raises it only with find_unused_parameters=True."}},

@@ -7,12 +7,12 @@
 namespace ddp_doctor {
 namespace {
 
-const KnownText kNeedlessFindUnused = {
+const KnownText kNothingUnused = {
     .id = "needless-find-unused",
     .severity = Severity::kAdvice,
     .certainty = Certainty::kLikely,
     .depth = Depth::kWarning,
-    .rules = {"DDP204"},
+    .rules = {&kNeedlessFindUnused},
     .phrases = {{"find_unused_parameters=True was specified in DDP constructor, but did not find"}},
     .versions = {{"unused parameters in the forward pass", "1.9 and later"},
                  {"find_unused_parameters=True was specified", "1.8"}},
@@ -50,7 +50,7 @@ const KnownText kCreateGraph = {
     .severity = Severity::kWarning,
     .certainty = Certainty::kLikely,
     .depth = Depth::kWarning,
-    .rules = {"DDP109", "DDP102"},
+    .rules = {&kRepeatedBackward, &kGradientsOutOfSync},
     .phrases = {{"Using DistributedDataParallel with create_graph=True"}},
     .versions = {{"create_graph=True", "about 1.10 and later"}},
     .says =
@@ -67,7 +67,7 @@ const KnownText kCreateGraph = {
 }  // namespace
 
 KnownTexts warning_texts() {
-  static constexpr std::array kTexts = {&kNeedlessFindUnused, &kGradStrides, &kCreateGraph};
+  static constexpr std::array kTexts = {&kNothingUnused, &kGradStrides, &kCreateGraph};
   return kTexts;
 }
 

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
-#include "lib/diagnose/errors.h"
 #include "lib/explain/message_window.h"
+#include "lib/explain/wording/errors.h"
+#include "lib/explain/wording/phrases.h"
 
 namespace ddp_doctor {
 namespace {
@@ -75,7 +76,7 @@ void read_nothing(const LogStream&, MessageFields&) {}
 
 void read_unused(const LogStream& stream, MessageFields& facts) {
   const string_view text = stream.text;
-  constexpr string_view kWhich = " which did not receive grad for rank ";
+  constexpr string_view kWhich = phrases::kWithoutGradient;
   for (auto at = text.find(kWhich); at != string_view::npos; at = text.find(kWhich, at + 1)) {
     const auto begin = at + kWhich.size();
     const auto rank_in_text = small_number_in(text.substr(begin));
@@ -85,8 +86,7 @@ void read_unused(const LogStream& stream, MessageFields& facts) {
     if (before.ends_with("Parameter indices")) {
       const auto end = std::min(end_of_list(stream, begin, text.find(kWhich, begin)), text.size());
       const auto list = text.substr(begin, end - begin);
-      const auto indices =
-          indices_in("Parameter indices" + std::string(kWhich) + std::string(list));
+      const auto indices = indices_listed(list);
       fields.indices.insert(fields.indices.end(), indices.begin(), indices.end());
       fields.cut |= list.find("...") != string_view::npos;
     } else if (const auto colon = text.substr(begin, 14).find(": "); colon != string_view::npos) {
@@ -116,11 +116,11 @@ void read_marked_unused(const LogStream& stream, MessageFields& facts) {
 
 void read_ready_twice(const LogStream& stream, MessageFields& facts) {
   each_window(stream, " has been marked as ready twice", [&](string_view before, string_view) {
-    const auto at = before.rfind("Parameter at index ");
+    const auto at = before.rfind(phrases::kParameterAtIndex);
     if (at == string_view::npos) return;
     const auto parameter = before.substr(at);
     const auto name = parameter.find(" with name ");
-    take_parameter(facts.by(rank_of(stream, {})), index_marked_twice(std::string(parameter)),
+    take_parameter(facts.by(rank_of(stream, {})), index_marked_twice(parameter),
                    name == string_view::npos ? string_view() : parameter.substr(name + 11));
   });
 }

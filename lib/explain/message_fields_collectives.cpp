@@ -6,6 +6,7 @@
 
 #include "lib/explain/message_fields.h"
 #include "lib/explain/message_window.h"
+#include "lib/explain/wording/phrases.h"
 
 namespace ddp_doctor {
 namespace {
@@ -57,7 +58,7 @@ void read_fingerprints(const LogStream& stream, MessageFields& facts) {
 }
 
 void read_sizes(const LogStream& stream, MessageFields& facts) {
-  each_window(stream, "op.preamble.length <= op.nbytes", [&](string_view, string_view after) {
+  each_window(stream, phrases::kGlooSizes, [&](string_view, string_view after) {
     const auto came =
         number_in(after.substr(std::min(after.size(), after.find_first_of("0123456789"))));
     const auto vs = after.find(" vs ");

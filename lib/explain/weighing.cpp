@@ -53,6 +53,13 @@ std::vector<int> behind(const Explanation& explanation, const std::string& what)
   return differ ? last : std::vector<int>();
 }
 
+// Moves the rule to that place among those that come into question, or adds it there.
+void put(Explanation& explanation, const Rule& rule, std::ptrdiff_t place) {
+  auto& rules = explanation.rules;
+  std::erase(rules, rule.code);
+  rules.insert(rules.begin() + place, rule.code);
+}
+
 }  // namespace
 
 void weigh_unused(Explanation& explanation) {
@@ -73,21 +80,21 @@ void weigh_unused(Explanation& explanation) {
            (!fields->indices.empty() || fields->names == lists.front()->names);
   });
   if (!same) {
-    explanation.seen.emplace_back(
-        "Ranks list different parameters: a branch depends on the rank or its batch (DDP202).");
-    const auto known = std::find(explanation.rules.begin(), explanation.rules.end(), "DDP202");
-    if (known != explanation.rules.end()) explanation.rules.erase(known);
+    explanation.seen.push_back(fmt::format(
+        "Ranks list different parameters: a branch depends on the rank or its batch ({}).",
+        kRankDependentGraph.code));
     // A violation of static_graph stays first, on whichever rank it happened.
-    const bool promised = !explanation.rules.empty() && explanation.rules.front() == "DDP206";
-    explanation.rules.insert(explanation.rules.begin() + (promised ? 1 : 0), "DDP202");
+    const auto& rules = explanation.rules;
+    const bool promised = !rules.empty() && rules.front() == kStaticGraphViolated.code;
+    put(explanation, kRankDependentGraph, promised ? 1 : 0);
   } else if (lists.size() > 1) {
     explanation.seen.push_back(
         fmt::format("{} list the same parameters: no branch depends on the rank.",
                     ranks.size() == lists.size() ? "R" + ranks_of(ranks).substr(1) : "All ranks"));
   } else {
     explanation.seen.push_back(fmt::format(
-        "Only {}'s list is in the text. If another rank lists different parameters, it is DDP202.",
-        ranks.empty() ? "one rank" : ranks_of(ranks)));
+        "Only {}'s list is in the text. If another rank lists different parameters, it is {}.",
+        ranks.empty() ? "one rank" : ranks_of(ranks), kRankDependentGraph.code));
   }
 }
 
@@ -104,11 +111,6 @@ void weigh_counts(Explanation& explanation) {
 void weigh_fingerprints(Explanation& explanation) {
   const auto operations = figures_of(explanation, "collective");
   const auto shapes = figures_of(explanation, "shape");
-  const auto lead = [&](const char* rule) {
-    auto& rules = explanation.rules;
-    rules.erase(std::remove(rules.begin(), rules.end(), rule), rules.end());
-    rules.insert(rules.begin() + 1, rule);
-  };
   if (operations.values.size() > 1) {
     explanation.seen.push_back(
         fmt::format("The operations differ ({}): the ranks are at different places in the program.",
@@ -117,14 +119,14 @@ void weigh_fingerprints(Explanation& explanation) {
       explanation.seen.emplace_back(
           "A forward of the wrapper starts with a BROADCAST if the module has buffers: that rank "
           "may be one forward ahead.");
-      lead("DDP505");
+      put(explanation, kRankLocalCollective, 1);
     }
   } else if (shapes.values.size() > 1) {
     explanation.seen.push_back(
         fmt::format("The same operation has different shapes ({}): in a backward pass, these are "
                     "buckets of different parameters.",
                     fmt::join(shapes.values, " and ")));
-    lead("DDP202");
+    put(explanation, kRankDependentGraph, 1);
   }
   const auto late = behind(explanation, "number");
   if (!late.empty())
@@ -143,12 +145,10 @@ void weigh_timeouts(Explanation& explanation) {
   const auto sizes = figures_of(explanation, "elements");
   if (operations.values.size() > 1 || (numbers.values.size() == 1 && sizes.values.size() > 1)) {
     explanation.seen.push_back(fmt::format(
-        "Ranks wait in different collectives ({}): they issued different calls (DDP502).",
-        fmt::join(operations.values.size() > 1 ? operations.values : sizes.values, " and ")));
-    explanation.rules.erase(
-        std::remove(explanation.rules.begin(), explanation.rules.end(), "DDP502"),
-        explanation.rules.end());
-    explanation.rules.insert(explanation.rules.begin(), "DDP502");
+        "Ranks wait in different collectives ({}): they issued different calls ({}).",
+        fmt::join(operations.values.size() > 1 ? operations.values : sizes.values, " and "),
+        kCollectiveMismatch.code));
+    put(explanation, kCollectiveMismatch, 0);
   }
   auto late = behind(explanation, "last enqueued");
   if (late.empty()) late = behind(explanation, "number");

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "tests/temporary_folder.h"
+#include "tool/launch/source_change.h"
 
 namespace ddp_doctor {
 namespace {
@@ -29,6 +30,7 @@ class ChangeTest : public testing::Test {
     if (!kind.empty()) finding.evidence["kind"] = kind;
     RunReport run;
     run.step_place = finding.where;
+    run.place_change = place_by("");
     return change_for(finding, run);
   }
   std::string after(const std::string& source, int line, const std::string& strategy,
@@ -58,7 +60,14 @@ TEST_F(ChangeTest, WrapsTheModelBeforeItsOptimizer) {
 TEST_F(ChangeTest, GoesThroughACallOfSeveralLines) {
   EXPECT_EQ(after("m = DistributedDataParallel(\n    net,\n    device_ids=[0],\n)\n", 1,
                   "ddp-static-graph"),
-            "m = DistributedDataParallel(\n    net,\n    device_ids=[0], static_graph=True\n)");
+            "m = DistributedDataParallel(\n    net,\n    device_ids=[0], static_graph=True,\n)");
+}
+
+TEST_F(ChangeTest, KnowsTheWrapperByAnotherName) {
+  const std::string import = "from torch.nn.parallel import DistributedDataParallel as Wrap\n";
+  EXPECT_EQ(after(import + "m = Wrap(net('DDP(x)'),  # ) of net\n         bucket_cap_mb=1)\n", 3,
+                  "ddp-static-graph"),
+            "m = Wrap(net('DDP(x)'),  # ) of net\n         bucket_cap_mb=1, static_graph=True)");
 }
 
 TEST_F(ChangeTest, TakesAFlagAway) {
@@ -94,7 +103,9 @@ TEST_F(ChangeTest, SendsAForwardThroughTheWrapper) {
 // The program with the averaging as one line, "AVERAGE"; or what is said instead.
 class AveragingTest : public ChangeTest {
  protected:
-  std::string averaged(const std::string& source) {
+  std::string averaged(const std::string& body) {
+    const std::string head = body.starts_with(' ') ? "while True:\n" : "";
+    const std::string source = head + body;
     int line = 1;
     std::istringstream in(source);
     for (std::string text; std::getline(in, text) && text.find("step(") == std::string::npos;)
@@ -104,7 +115,7 @@ class AveragingTest : public ChangeTest {
     if (change->after.empty()) return "words";
     static const std::regex block(
         R"(for group in (\S+)\.param_groups:\n(?:\s+.*\n){4}.*get_world_size\(\))");
-    return std::regex_replace(apply(*change), block, "AVERAGE($1)");
+    return std::regex_replace(apply(*change), block, "AVERAGE($1)").substr(head.size());
   }
 };
 
@@ -133,6 +144,19 @@ TEST_F(AveragingTest, StandsAfterAccumulation) {
       averaged("  if last:\n    loss.backward()\n  else:\n    part.backward()\n  opt.step()\n"),
       "  if last:\n    loss.backward()\n  else:\n    part.backward()\n  AVERAGE(opt)\n"
       "  opt.step()\n");
+}
+
+TEST_F(AveragingTest, IsPlacedByTheSyntaxNotByTheLooks) {
+  EXPECT_EQ(averaged("  loss.backward()\n  log('opt.zero_grad()')\n  if last:\n    opt.step()\n"),
+            "  loss.backward()\n  log('opt.zero_grad()')\n  if last:\n    AVERAGE(opt)\n"
+            "    opt.step()\n");
+  EXPECT_EQ(averaged("  try:\n    loss.backward(\n  )\n  finally:\n    opt.step()\n"),
+            "  try:\n    loss.backward(\n  )\n  finally:\n    AVERAGE(opt)\n    opt.step()\n");
+  EXPECT_EQ(averaged("  loss.backward()\n  @traced\n  def log(): pass\n  opt.step()\n"),
+            "  loss.backward()\n  AVERAGE(opt)\n  @traced\n  def log(): pass\n  opt.step()\n");
+  EXPECT_EQ(averaged("  print('loss.backward()')\n  opt.step()\n"), "words");
+  EXPECT_EQ(averaged("  def backward_of(loss):\n    loss.backward()\n  opt.step()\n"), "words");
+  EXPECT_EQ(averaged("  loss.backward()\n  for opt in all:\n    opt.step()\n"), "words");
 }
 
 TEST_F(AveragingTest, IsOnlyWordsWhereTheTextDoesNotTellThePlace) {

@@ -7,7 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lib/diagnose/errors.h"
+#include <regex>
+
+#include "lib/explain/known_texts.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {
@@ -390,6 +393,25 @@ TEST(Explanation, WarningsAndOthers) {
            "1/2 clients joined.")
           .text,
       "start-timeout");
+}
+
+// Their prose names rules by code.
+TEST(Explanation, NamesOnlyRulesThatThereAre) {
+  static const std::regex code("DDP[0-9]{3}");
+  std::size_t named = 0;
+  for (const auto texts :
+       {constructor_texts(), reducer_texts(), collective_texts(), warning_texts()}) {
+    for (const auto* text : texts) {
+      std::string prose{text->says};
+      for (const auto& hint : text->hints) prose += hint.means;
+      for (const auto* list : {&text->means, &text->causes}) {
+        for (const auto line : *list) prose += line;
+      }
+      for (std::sregex_iterator at(prose.begin(), prose.end(), code), end; at != end; ++at, ++named)
+        EXPECT_NE(find_rule(at->str()), nullptr) << at->str() << " in " << text->id;
+    }
+  }
+  EXPECT_GT(named, 20u);
 }
 
 // The records' own reading of errors and this one must not part.

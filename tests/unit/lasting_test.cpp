@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is said of a run that is not over. run_builder.h replays every prefix of every run.
-#include "lib/diagnose/lasting.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <set>
 
+#include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/rule.h"
 #include "lib/report/compare/make_report.h"
 #include "lib/report/value/report.h"
@@ -56,13 +55,13 @@ TEST(Lasting, IsFoundAsSoonAsItHappens) {
 
 TEST(Lasting, NamesRules) {
   int rules = 0;
-  for (const Rule& rule : all_rules()) {
-    rules += is_lasting(rule.code) ? 1 : 0;
-    EXPECT_FALSE(is_lasting(rule.code) && rule.severity == Severity::kAdvice) << rule.code;
+  for (const Rule* rule : all_rules()) {
+    rules += rule->lasting ? 1 : 0;
+    EXPECT_FALSE(rule->lasting && rule->severity == Severity::kAdvice) << rule->code;
   }
   EXPECT_EQ(rules, 9);
   for (const char* may_be_withdrawn : {"DDP102", "DDP201", "DDP301", "DDP501", "DDP504"})
-    EXPECT_FALSE(is_lasting(may_be_withdrawn));
+    EXPECT_FALSE(find_rule(may_be_withdrawn)->lasting);
 }
 
 // The same for a run that was recorded: tests/python/test_corpus.py gives each of its own.

@@ -2,11 +2,13 @@
 // The rules about the graph (DDP203, DDP205, DDP208): a run on which each fires, and healthy runs
 // that come near to it. DDP201, 202, 204, 206 and 207 are in rules_test.cpp.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "lib/diagnose/rule.h"
 #include "tests/unit/run_builder.h"
@@ -214,15 +216,19 @@ TEST(UnusedButUpdated, StaysQuietWhereStepsInBetweenWereNotSeen) {
 
 // ---- pages
 
-TEST(Pages, EveryRuleHasOne) {
+TEST(Pages, EveryRuleHasOneThatIsListed) {
   const std::filesystem::path folder = DDP_DOCTOR_RULE_PAGES;
-  for (const Rule& rule : all_rules()) {
-    std::ifstream page(folder / (std::string(rule.code) + ".md"));
-    ASSERT_TRUE(page) << rule.code;
+  std::stringstream list;
+  list << std::ifstream(folder / "README.md").rdbuf();
+  for (const Rule* rule : all_rules()) {
+    EXPECT_THAT(list.str(), testing::HasSubstr(fmt::format("[{0} {1}]({0}.md) | {2} |", rule->code,
+                                                           rule->name, name_of(rule->severity))));
+    std::ifstream page(folder / (std::string(rule->code) + ".md"));
+    ASSERT_TRUE(page) << rule->code;
     std::string title;
     std::getline(page, title);
-    EXPECT_THAT(title, testing::StartsWith(std::string("# ") + rule.code + " " + rule.name + " (" +
-                                           name_of(rule.severity)));
+    EXPECT_THAT(title, testing::StartsWith(std::string("# ") + rule->code + " " + rule->name +
+                                           " (" + name_of(rule->severity)));
   }
 }
 

@@ -50,11 +50,11 @@ RunBuilder unfinished() {
 
 TEST(Rules, AreOrderedByCodeAndNamedOnce) {
   std::string last;
-  for (const Rule& rule : all_rules()) {
-    EXPECT_LT(last, rule.code);
-    EXPECT_EQ(find_rule(rule.code), &rule);
-    EXPECT_EQ(find_rule(rule.name), &rule);
-    last = rule.code;
+  for (const Rule* rule : all_rules()) {
+    EXPECT_LT(last, rule->code);
+    EXPECT_EQ(find_rule(rule->code), rule);
+    EXPECT_EQ(find_rule(rule->name), rule);
+    last = rule->code;
   }
 }
 
@@ -66,7 +66,7 @@ TEST(Rules, FindNothingInAHealthyRun) {
   const auto rules = all_rules();
   EXPECT_THAT(diagnosis.checked,
               SizeIs(std::count_if(rules.begin(), rules.end(),
-                                   [](const Rule& rule) { return rule.check != nullptr; })));
+                                   [](const Rule* rule) { return rule->check != nullptr; })));
 }
 
 TEST(Rules, SayWhatOneRankCannotShow) {

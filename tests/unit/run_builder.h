@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "lib/diagnose/diagnose.h"
-#include "lib/diagnose/lasting.h"
 #include "lib/timeline/timeline.h"
 
 namespace ddp_doctor {

@@ -5,11 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lib/diagnose/facts.h"
+#include "lib/diagnose/causes.h"
+#include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 namespace {
@@ -17,20 +17,14 @@ namespace {
 constexpr std::size_t kMaxTrials = 32;
 
 bool about_unused(const Finding& finding) {
-  static constexpr std::array kRules = {"DDP201", "DDP202", "DDP203", "DDP206"};
-  const bool itself = std::any_of(kRules.begin(), kRules.end(),
-                                  [&](const char* rule) { return finding.rule == rule; });
-  const bool end = finding.rule == "DDP504" &&
-                   finding.evidence.value("kind", std::string()) == "unfinished-reduction";
-  return itself || end ||
-         std::any_of(finding.consequences.begin(), finding.consequences.end(), about_unused);
+  return rule_of(finding).names_unused != NamesUnused::kNone ||
+         finding.evidence.value("kind", "") == "unfinished-reduction";
 }
 
 // Harmful or not: with find_unused_parameters=True it is advice.
 bool has_unused(const RunReport& run) {
-  const auto& findings = run.diagnosis.findings;
   return !unused_modules(run).empty() ||
-         std::any_of(findings.begin(), findings.end(), about_unused);
+         find_finding(run.diagnosis.findings, about_unused) != nullptr;
 }
 
 // "body.0.weight" below "body": "body.0".
@@ -43,10 +37,6 @@ std::set<std::string> parts_of(const RunReport& run, const std::string& module) 
     parts.insert(tensor.name.substr(0, tensor.name.find('.', prefix.size())));
   }
   return parts;
-}
-
-std::string list_of_names(const std::vector<std::string>& names) {
-  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 class Narrowing {
@@ -121,7 +111,7 @@ void render_text(const ModelBisected& bisected, std::ostream& out) {
   for (const auto& line : bisected.observed) out << "  " << line << '\n';
   if (!bisected.trials.empty()) out << "\nFrozen before the model was wrapped\n";
   for (const auto& trial : bisected.trials)
-    out << fmt::format("  {}: {}\n", list_of_names(trial.frozen),
+    out << fmt::format("  {}: {}\n", fmt::join(trial.frozen, ", "),
                        trial.clean ? "completes, nothing is unused" : trial.outcome);
   out << '\n';
   if (!bisected.unused) {
@@ -130,7 +120,7 @@ void render_text(const ModelBisected& bisected, std::ostream& out) {
     out << "Verdict: inconclusive: none of the modules that were tried explains it alone\n";
   } else {
     out << fmt::format("Verdict: {} {} it: with this smallest set frozen, the program completes\n",
-                       list_of_names(*bisected.smallest),
+                       fmt::join(*bisected.smallest, ", "),
                        bisected.smallest->size() == 1 ? "explains" : "explain");
   }
 }

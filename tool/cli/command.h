@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The command table is data: each command adds its flags to a CLI11 subcommand and returns what to
-// do when chosen.
+// The command table is data (tool/commands/all.cpp): each command adds its flags to a CLI11
+// subcommand and returns what to do when chosen.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct Call {
   Streams streams;
   // The words between the command's name and the first "--", as they were given.
   std::vector<std::string> args;
-  // The words after the first "--" of `run`, `check`, `bisect` and `compare`, which are not ours to
+  // The words after the first "--" of a command that takes a program's words, which are not ours to
   // read; nothing without a "--".
   std::optional<std::vector<std::string>> words;
 };
@@ -30,19 +31,11 @@ struct Command {
   const char* name;
   const char* summary;
   Action (*setup)(CLI::App& app);
-  bool hidden = false;  // --help does not show it
+  bool takes_words = false;  // of a program, after "--"
+  bool hidden = false;       // --help does not show it
 };
 
-Action setup_run(CLI::App& app);
-Action setup_check(CLI::App& app);
-Action setup_bisect(CLI::App& app);
-Action setup_compare(CLI::App& app);
-Action setup_report(CLI::App& app);
-Action setup_explain(CLI::App& app);
-Action setup_rules(CLI::App& app);
-Action setup_env(CLI::App& app);
-Action setup_demo(CLI::App& app);
-Action setup_generate(CLI::App& app);
+std::span<const Command> all_commands();
 
 std::vector<std::string> demo_names();
 

@@ -2,18 +2,18 @@
 #include "tool/cli/command_line.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "lib/diagnose/rule.h"
 #include "lib/record/worker.h"
 #include "tool/cli/command.h"
+#include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
 
 std::vector<std::string> rule_codes() {
   std::vector<std::string> codes;
-  for (const Rule& rule : all_rules()) codes.emplace_back(rule.code);
+  for (const Rule* rule : all_rules()) codes.emplace_back(rule->code);
   return codes;
 }
 
@@ -27,10 +27,7 @@ std::vector<std::string> script_strategies() {
 std::vector<std::string> choices(const std::string& type) {
   const auto begin = type.rfind('{'), end = type.rfind('}');
   if (begin == std::string::npos || end == std::string::npos || end < begin) return {};
-  std::istringstream list(type.substr(begin + 1, end - begin - 1));
-  std::vector<std::string> words;
-  for (std::string word; std::getline(list, word, ',');) words.push_back(word);
-  return words;
+  return split(type.substr(begin + 1, end - begin - 1), ',');
 }
 
 // By the name that the commands give what they take.

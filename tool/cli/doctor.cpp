@@ -29,20 +29,6 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr Command kCommands[] = {
-    {"run", "Examine a program: do its replicas stay in sync, and if not, why", setup_run},
-    {"check", "Examine a program in CI: like run, but strict and brief", setup_check},
-    {"bisect", "Find the commit, or the module, that introduced a finding", setup_bisect},
-    {"compare", "Run programs, or one program under several strategies, and compare them",
-     setup_compare},
-    {"report", "Show the report of recorded runs again, or merge reports", setup_report},
-    {"explain", "Explain a rule, or an error message from standard input", setup_explain},
-    {"rules", "List the rules", setup_rules},
-    {"env", "Show what is installed, and what ddp-doctor can examine here", setup_env},
-    {"demo", "Run a built-in example of a bug", setup_demo},
-    {"generate", "Print the manual page, or the completions for a shell", setup_generate, true},
-};
-
 constexpr char kFooter[] =
     "Exit codes: 0 healthy, 1 findings, 2 could not run, 3 inconclusive, 130 interrupted.\n"
     "Every flag can be set in ddp-doctor.toml, in a section for each command ([check]), or in the\n"
@@ -50,11 +36,11 @@ constexpr char kFooter[] =
 
 constexpr char kConfig[] = "ddp-doctor.toml";
 
-bool takes_words(const std::string& command) {
-  for (const char* taker : {"run", "check", "bisect", "compare", "explain"}) {
-    if (command == taker) return true;
-  }
-  return false;
+bool takes_words(const std::string& word) {
+  const auto commands = all_commands();
+  return std::any_of(commands.begin(), commands.end(), [&](const Command& command) {
+    return command.takes_words && word == command.name;
+  });
 }
 
 // The program's own arguments are never parsed as flags of ddp-doctor.
@@ -95,7 +81,7 @@ std::string unknown_command(const std::vector<std::string>& args) {
                          args.size() > 1 && first == "help" ? args[1] + " " : "");
   }
   std::vector<std::string> known;
-  for (const auto& command : kCommands) {
+  for (const auto& command : all_commands()) {
     if (first == command.name) return {};
     if (!command.hidden) known.emplace_back(command.name);
   }
@@ -232,7 +218,7 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   app.config_formatter(toml_reader());
   app.allow_config_extras(CLI::config_extras_mode::error);
   Action action;
-  for (const auto& command : kCommands) {
+  for (const auto& command : all_commands()) {
     auto* sub = app.add_subcommand(command.name, command.summary);
     if (command.hidden) sub->group("");
     sub->callback([&action, chosen = command.setup(*sub)] { action = chosen; });

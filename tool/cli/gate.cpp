@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "lib/diagnose/baseline_rules.h"
+#include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "lib/report/compare/make_report.h"
 #include "lib/report/gate/baseline.h"
@@ -26,10 +26,9 @@ void tolerate_drift(Report& report, double bound) {
   }
   bool tolerated = false;
   select_findings(report, [&](const Finding& finding) {
-    const bool only_parts =
-        finding.rule == kGradientsOutOfSync.code || finding.rule == kWeightsDrift.code;
-    tolerated = tolerated || only_parts;
-    return !only_parts;
+    const bool tolerable = rule_of(finding).only_a_difference;
+    tolerated = tolerated || tolerable;
+    return !tolerable;
   });
   if (tolerated)
     run.notes.push_back(fmt::format(

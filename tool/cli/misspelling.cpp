@@ -83,9 +83,9 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 
 std::string did_you_mean_rule(const std::string& word) {
   std::vector<std::string> codes, names;
-  for (const Rule& rule : all_rules()) {
-    codes.emplace_back(rule.code);
-    names.emplace_back(rule.name);
+  for (const Rule* rule : all_rules()) {
+    codes.emplace_back(rule->code);
+    names.emplace_back(rule->name);
   }
   // Of a code that does not exist, the family: a code with another digit is another rule.
   const std::string given = normalized(word);

@@ -49,6 +49,15 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+std::string suffixes() {
+  std::string list;
+  for (const auto& format : all_formats()) {
+    if (!format.suffix.empty())
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", format.suffix);
+  }
+  return list;
+}
+
 // Checked before anything runs, and before a file named by mistake is opened for writing.
 std::string known_suffix(const std::string& text) {
   if (parse_report_file(text).format != nullptr) return {};
@@ -56,13 +65,8 @@ std::string known_suffix(const std::string& text) {
     const auto meant = did_you_mean(text.substr(0, equals), format_names());
     if (!meant.empty()) return fmt::format("{} is not a format{}", text.substr(0, equals), meant);
   }
-  std::string suffixes;
-  for (const auto& format : all_formats()) {
-    if (!format.suffix.empty())
-      suffixes += fmt::format("{}{}", suffixes.empty() ? "" : ", ", format.suffix);
-  }
   return fmt::format("{}: the suffix selects the format; use {}, or name it: gitlab={}", text,
-                     suffixes, text);
+                     suffixes(), text);
 }
 
 // The lowest severity that fails; nothing for "never".
@@ -217,9 +221,11 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
   app.add_option("--format", options.format, "Format of the report on stdout")
       ->check(CLI::IsMember(format_names()))
       ->capture_default_str();
-  app.add_option("--report", options.reports,
-                 "Also write the report to FILE (.json, .xml for JUnit, .sarif, .html, .md, .prom, "
-                 ".txt, or FORMAT=FILE); repeatable")
+  app.add_option(
+         "--report", options.reports,
+         fmt::format("Also write the report to FILE, in the format of its suffix ({}), or to "
+                     "FORMAT=FILE; repeatable",
+                     suffixes()))
       ->check(known_suffix)
       ->allow_extra_args(false)
       ->type_name("FILE");

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 
 #include "lib/error.h"
 #include "lib/report/render/bisected.h"
@@ -20,6 +19,7 @@
 #include "tool/launch/isolation.h"
 #include "tool/launch/run_folder.h"
 #include "tool/system/interrupt.h"
+#include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
@@ -59,8 +59,7 @@ void prepare_python(const Bisection& bisection) {
   const char* given = std::getenv("PYTHONPATH");
   if (given == nullptr) return;
   std::string moved;
-  std::istringstream in(given);
-  for (std::string entry; std::getline(in, entry, ':');) {
+  for (const auto& entry : split(given, ':')) {
     const auto inside = fs::path(entry).lexically_relative(bisection.repository());
     const bool ours = fs::path(entry).is_absolute() && !inside.empty() && *inside.begin() != "..";
     moved += (moved.empty() ? "" : ":") + (ours ? (bisection.worktree() / inside).string() : entry);

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "lib/error.h"
 #include "lib/record/worker.h"
@@ -14,6 +13,7 @@
 #include "tool/cli/program_flags.h"
 #include "tool/cli/usage_advice.h"
 #include "tool/examine/examination.h"
+#include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
@@ -29,17 +29,10 @@ struct CompareOptions {
   std::optional<std::filesystem::path> out;
 };
 
-std::vector<std::string> words_of(const std::string& text, char separator) {
-  std::vector<std::string> words;
-  std::istringstream in(text);
-  for (std::string word; std::getline(in, word, separator);) words.push_back(word);
-  return words;
-}
-
 template <class Strategies>
 void check_strategy(const std::string& program, const std::string& strategy,
                     const Strategies& known) {
-  for (const auto& part : words_of(strategy, '+')) {
+  for (const auto& part : split(strategy, '+')) {
     if (part == kAsIs && std::size(known) == std::size(kProgramStrategies)) continue;
     if (std::find(std::begin(known), std::end(known), part) != std::end(known)) continue;
     const auto meant = did_you_mean(part, {std::begin(known), std::end(known)});
@@ -68,7 +61,7 @@ class Parser {
       programs.push_back(*program_);
       return;
     }
-    for (const auto& strategy : words_of(text.substr(at + 1), ',')) {
+    for (const auto& strategy : split(text.substr(at + 1), ',')) {
       if (std::holds_alternative<ScriptOptions>(*program_)) {
         check_strategy(program, strategy, kScriptStrategies);
       } else {
@@ -83,7 +76,7 @@ class Parser {
  private:
   ExaminedProgram program_of(const std::string& program) const {
     if (!std::filesystem::exists(program) && program.find(' ') != std::string::npos) {
-      auto words = words_of(program, ' ');
+      auto words = split(program, ' ');
       if (words.front().ends_with(".py") && std::filesystem::exists(words.front())) {
         const std::filesystem::path file = words.front();
         words.erase(words.begin());

@@ -133,8 +133,9 @@ Action setup_explain(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option(
          "rule", options->what,
-         "Code (DDP101) or name (wrapper-bypassed) of a rule; - reads an error message or a log "
-         "from standard input")
+         fmt::format("Code ({}) or name ({}) of a rule; - reads an error message or a log from "
+                     "standard input",
+                     kWrapperBypassed.code, kWrapperBypassed.name))
       ->required()
       ->type_name("CODE|-");
   app.add_option("--format", options->format, "Format of the output")
@@ -154,18 +155,6 @@ Action setup_explain(CLI::App& app) {
   return [options, &app](const Call& call) {
     return options->what == "-" ? explain_input(app, *options, call)
                                 : explain_rule(options->what, options->format, call.streams);
-  };
-}
-
-Action setup_rules(CLI::App& app) {
-  app.footer("Exit codes: 0, 2 could not run.");
-  return [](const Call& call) {
-    const Streams streams = call.streams;
-    for (const Rule& rule : all_rules()) {
-      streams.out << fmt::format("{} {:<24} {:<8} {}\n", rule.code, rule.name,
-                                 name_of(rule.severity), rule.headline);
-    }
-    return exit_code::kHealthy;
   };
 }
 

@@ -53,8 +53,6 @@ struct Launch {
   // When all of them are ended, and why.
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::string why_deadline;
-  // SIGTERM ends the programs, and what they did is returned.
-  bool returns_on_sigterm = false;
 };
 
 struct Launched {

@@ -15,11 +15,14 @@
 #include <sstream>
 
 #include "lib/error.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/log.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
 #include "tool/launch/process_notes.h"
 #include "tool/launch/rank_exit.h"
+#include "tool/launch/run_folder.h"
+#include "tool/launch/source_change.h"
 #include "tool/system/interpreter.h"
 #include "tool/system/paths.h"
 #include "tool/system/shell_words.h"
@@ -28,19 +31,6 @@ namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<int> recorded_ranks(const fs::path& folder) {
-  std::vector<int> ranks;
-  std::error_code ignored;
-  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
-    int rank = 0;
-    const std::string name = entry->path().filename().string();
-    if (name.ends_with(".sqlite") && std::sscanf(name.c_str(), "rank-%d.", &rank) == 1)
-      ranks.push_back(rank);
-  }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
 
 // The size that the job gave itself; `otherwise` where it never came so far.
 int world_size_of(const fs::path& folder, const std::vector<ProcessNote>& notes, int otherwise) {
@@ -121,8 +111,7 @@ std::string why_no_record(const Launched& launched, const std::set<std::string>&
   for (const auto& exit : ends) {
     if (fell(exit)) {
       const std::string words = telling(exit.last_words);
-      static const std::regex lacks_ranks("environment variable [A-Z_]+ expected, but not set");
-      if (options.is_command() && !options.each_rank && std::regex_search(words, lacks_ranks)) {
+      if (options.is_command() && !options.each_rank && lacks_a_launcher(words)) {
         return fmt::format(
             "{} starts no ranks, but expects the environment of a launcher: {}; let ddp-doctor "
             "start the ranks: ddp-doctor run --nproc-per-node 2 -- {}",
@@ -403,6 +392,8 @@ RunReport report_program(const fs::path& folder, const RunInfo& run, int index) 
         "torch.distributed was initialized, but no optimizer step was seen: nothing to compare");
   }
   report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
+  const auto python = run.settings.find("python");
+  report.place_change = place_by(python == run.settings.end() ? "" : python->second);
   return report;
 }
 

@@ -4,14 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <sstream>
 #include <utility>
 
+#include "lib/explain/wording/errors.h"
 #include "tool/launch/free_port.h"
 #include "tool/launch/isolation.h"
 #include "tool/launch/launch.h"
 #include "tool/launch/program_launch.h"
+#include "tool/system/shell_words.h"
 #include "tool/watch/run_watch.h"
 
 namespace ddp_doctor {
@@ -46,9 +46,8 @@ Environment inside(const View* view, Environment environment) {
   if (view == nullptr) return environment;
   if (auto here = environment.find("PWD"); here != environment.end())
     here->second = view->inside(here->second);
-  std::istringstream in(std::exchange(environment["PYTHONPATH"], {}));
   auto& path = environment["PYTHONPATH"];
-  for (std::string entry; std::getline(in, entry, ':');)
+  for (const auto& entry : split(std::exchange(path, {}), ':'))
     path += (path.empty() ? "" : ":") + view->inside(entry);
   return environment;
 }
@@ -71,13 +70,8 @@ std::vector<Program> programs_of(const ProgramOptions& options,
 bool lost_the_port(const Launched& launched, const RunInfo& run) {
   return !run.failure.empty() &&
          std::any_of(launched.exits.begin(), launched.exits.end(), [](const RankExit& exit) {
-           std::string words = exit.last_words;
-           for (char& letter : words)
-             letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
            return exit.kind == RankExit::Kind::kExited && exit.code != 0 &&
-                  (words.find("address already in use") != std::string::npos ||
-                   words.find("is in use: choose another port") != std::string::npos ||
-                   words.find("eaddrinuse") != std::string::npos);
+                  is_port_taken(exit.last_words);
          });
 }
 

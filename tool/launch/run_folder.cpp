@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -59,6 +61,19 @@ RunFolder::~RunFolder() {
   std::error_code failure;
   if (temporary_) fs::remove_all(path_, failure);
   if (failure) log::warn("{} cannot be removed: {}", path_.string(), failure.message());
+}
+
+std::vector<int> recorded_ranks(const fs::path& folder) {
+  std::vector<int> ranks;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    int rank = 0;
+    const std::string name = entry->path().filename().string();
+    if (name.ends_with(".sqlite") && std::sscanf(name.c_str(), "rank-%d.", &rank) == 1)
+      ranks.push_back(rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 }  // namespace ddp_doctor

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace ddp_doctor {
 
@@ -22,5 +23,8 @@ class RunFolder {
   std::filesystem::path path_;
   bool temporary_;
 };
+
+// Those with a record in the folder of one run, in order.
+std::vector<int> recorded_ranks(const std::filesystem::path& run_folder);
 
 }  // namespace ddp_doctor

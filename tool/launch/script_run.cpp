@@ -8,6 +8,7 @@
 #include "lib/record/worker.h"
 #include "lib/record/writer.h"
 #include "tool/launch/launch.h"
+#include "tool/launch/run_folder.h"
 #include "tool/system/paths.h"
 
 namespace ddp_doctor {
@@ -61,13 +62,6 @@ std::vector<Program> programs_of(const ScriptOptions& options, const fs::path& f
   return programs;
 }
 
-bool has_record(const fs::path& folder, const RunInfo& run) {
-  for (int rank = 0; rank < run.world_size; ++rank) {
-    if (fs::exists(record_file(folder, rank))) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 void run_script(RunInfo& run, const ScriptOptions& options, const fs::path& folder,
@@ -113,7 +107,7 @@ std::optional<std::string> why_not_run(const fs::path& folder, const RunInfo& ru
   };
   const auto refused = ended_with(worker_exit::kRefusedProgram);
   const auto could_not = ended_with(worker_exit::kCouldNotRun);
-  const bool none_trained = !has_record(folder, run);
+  const bool none_trained = recorded_ranks(folder).empty();
   if (!refused.empty() && (none_trained || refused.size() == run.exits.size()))
     return refused.front()->last_words;
   if (refused.empty() && count(RankExit::Kind::kSignaled) == 0 && !could_not.empty())

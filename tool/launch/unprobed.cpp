@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "tool/launch/process_notes.h"
+#include "tool/launch/run_folder.h"
 #include "tool/system/paths.h"
 #include "tool/system/process_table.h"
 #include "tool/system/shell_words.h"
@@ -23,13 +23,6 @@ constexpr auto kOften = std::chrono::milliseconds(100);
 constexpr auto kSeldom = std::chrono::seconds(2);
 constexpr auto kBeginning = std::chrono::seconds(20);
 constexpr char kRecord[] = "DDP_DOCTOR_RECORD";
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, at);) parts.push_back(part);
-  return parts;
-}
 
 std::string file_of(pid_t pid, const char* name) {
   return content_if_readable(fmt::format("/proc/{}/{}", pid, name));
@@ -101,12 +94,6 @@ std::string shadowed_by(const std::vector<std::string>& path, const fs::path& pr
   return {};
 }
 
-bool has_record(const fs::path& folder) {
-  std::error_code ignored;
-  return std::any_of(fs::directory_iterator(folder, ignored), fs::directory_iterator(),
-                     [](const auto& entry) { return entry.path().extension() == ".sqlite"; });
-}
-
 }  // namespace
 
 std::optional<std::string> why_unprobed(const TorchProcess& process, const fs::path& probe) {
@@ -151,7 +138,7 @@ void TorchProcesses::look(const fs::path& folder) {
   if (began_ == Clock::time_point()) began_ = now;
   if (recorded_ || now - looked_at_ < (now - began_ < kBeginning ? kOften : kSeldom)) return;
   looked_at_ = now;
-  recorded_ = has_record(folder);
+  recorded_ = !recorded_ranks(folder).empty();
   if (recorded_) return;
   for (const pid_t pid : descendants_of(getpid())) {
     const auto known = found_.find(pid);

@@ -12,6 +12,7 @@
 #include "lib/log.h"
 #include "tool/system/capture.h"
 #include "tool/system/paths.h"
+#include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
 namespace {
@@ -75,8 +76,7 @@ fs::path find_executable(const std::string& name) {
   };
   if (name.find('/') != std::string::npos) return usable(name) ? fs::path(name) : fs::path();
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "/usr/bin:/bin");
-  for (std::string folder; std::getline(folders, folder, ':');) {
+  for (const auto& folder : split(path != nullptr ? path : "/usr/bin:/bin", ':')) {
     const fs::path file = fs::path(folder.empty() ? "." : folder) / name;
     if (usable(file)) return file;
   }

@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tool/system/shell_words.h"
 
+#include <sstream>
+
 namespace ddp_doctor {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  return parts;
+}
+
 namespace {
 
 bool is_plain(const std::string& word) {

@@ -15,7 +15,6 @@
 #include "lib/diagnose/calls.h"
 #include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/facts.h"
-#include "lib/diagnose/lasting.h"
 #include "lib/diagnose/rule.h"
 #include "lib/log.h"
 #include "lib/record/call_log.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "lib/diagnose/facts.h"
 #include "lib/record/call_log.h"
 #include "lib/record/writer.h"
 #include "tool/system/process_table.h"
@@ -26,10 +27,6 @@ constexpr seconds kLeastIdle{60};
 constexpr int kPausesOfIdle = 20;
 // Networks recover: a switch restarts, a route changes.
 constexpr seconds kUnanswered{15};
-
-std::string list_of(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
 
 }  // namespace
 
@@ -127,13 +124,13 @@ std::optional<std::string> StallJudge::why_end(const Ranks& ranks, bool complete
     return fmt::format(
         "stopped after {} s in which {} did not acknowledge data sent to it, while {} waited "
         "inside a collective",
-        kUnanswered.count(), *silent, list_of(waiting));
+        kUnanswered.count(), *silent, ranks_of(waiting));
   }
   if (!idle.empty() && now - *idle_since_ >= idle_limit()) {
     return fmt::format(
         "stopped after {} s in which {} waited inside a collective and {} was idle outside any "
         "collective (--stall-after)",
-        idle_limit().count(), list_of(waiting), list_of(idle));
+        idle_limit().count(), ranks_of(waiting), ranks_of(idle));
   }
   return {};
 }

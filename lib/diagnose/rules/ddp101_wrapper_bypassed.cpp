@@ -36,8 +36,6 @@ std::int64_t first_bypassed_step(const Timeline& timeline, const TimelineStep& s
 
 Verdict check_wrapper_bypassed(const Timeline& timeline) {
   if (!timeline.has_wrapper()) return std::vector<Finding>{};
-  if (timeline.ranks().size() < 2)
-    return Undecidable{"there is only one rank, nothing to synchronize"};
   const auto steps = complete_steps(timeline);
 
   Finding finding = finding_of(kWrapperBypassed);
@@ -85,14 +83,18 @@ Verdict check_wrapper_bypassed(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kWrapperBypassed = {.code = "DDP101",
-                               .name = "wrapper-bypassed",
-                               .severity = Severity::kError,
-                               .headline = "the loss did not go through the wrapper's forward",
-                               .check = check_wrapper_bypassed,
-                               .scope = Scope::kWrapper,
-                               .needs = {.steps = 1},
-                               .lasting = true,
-                               .on_mesh = OnMesh::kHolds};
+const Rule kWrapperBypassed = {
+    .code = "DDP101",
+    .name = "wrapper-bypassed",
+    .severity = Severity::kError,
+    .headline = "the loss did not go through the wrapper's forward",
+    .check = check_wrapper_bypassed,
+    .scope = Scope::kWrapper,
+    .needs = {.ranks = 2, .steps = 1},
+    .lasting = true,
+    .on_mesh = OnMesh::kHolds,
+    .cured_by_wrapper_call = true,
+    .explains = {
+        {&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}, {&kNotReducedOverDimension}}};
 
 }  // namespace ddp_doctor

@@ -166,12 +166,19 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kGradientsOutOfSync = {.code = "DDP102",
-                                  .name = "gradients-out-of-sync",
-                                  .severity = Severity::kError,
-                                  .headline = "gradients differ across ranks at optimizer.step",
-                                  .check = check_gradients_out_of_sync,
-                                  .needs = {.ranks = 2, .steps = 1},
-                                  .on_mesh = OnMesh::kNotChecked};
+const Rule kGradientsOutOfSync = {
+    .code = "DDP102",
+    .name = "gradients-out-of-sync",
+    .severity = Severity::kError,
+    .headline = "gradients differ across ranks at optimizer.step",
+    .check = check_gradients_out_of_sync,
+    .needs = {.ranks = 2, .steps = 1},
+    .on_mesh = OnMesh::kNotChecked,
+    .only_a_difference = true,
+    // A wrapper would also have broadcast rank 0's weights and buffers.
+    .explains = {{&kInitialWeightsDiffer, "", "never-synchronized"},
+                 {&kBuffersDrift, "", "never-synchronized"},
+                 {&kWeightsDrift},
+                 {&kStalledRank}}};
 
 }  // namespace ddp_doctor

@@ -107,6 +107,12 @@ const Rule kStepWithoutSync = {.code = "DDP103",
                                .check = check_step_without_sync,
                                .scope = Scope::kWrapper,
                                .needs = {.steps = 1},
-                               .on_mesh = OnMesh::kHolds};
+                               .on_mesh = OnMesh::kHolds,
+                               .explains = {{&kGradientsOutOfSync},
+                                            {&kPartialSync},
+                                            {&kWeightsDrift},
+                                            {&kNotReducedOverDimension},
+                                            {&kUnusedParameters},
+                                            {&kUnusedButUpdated}}};
 
 }  // namespace ddp_doctor

@@ -133,6 +133,7 @@ const Rule kPartialSync = {.code = "DDP104",
                            .headline = "some gradients were synchronized, others were not",
                            .check = check_partial_sync,
                            .needs = {.ranks = 2, .steps = 1},
-                           .on_mesh = OnMesh::kNotChecked};
+                           .on_mesh = OnMesh::kNotChecked,
+                           .explains = {{&kGradientsOutOfSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -61,6 +60,17 @@ const Rule kParametersReplaced = {
     .scope = Scope::kWrapper,
     .needs = {.steps = 1},
     .lasting = true,
-    .on_mesh = OnMesh::kHolds};
+    .on_mesh = OnMesh::kHolds,
+    // The reducer waits for parameters that no longer exist, and never finishes.
+    .explains = {{&kGradientsOutOfSync},
+                 {&kPartialSync},
+                 {&kParametersOutside},
+                 {&kUnusedParameters},
+                 {&kRankDependentGraph},
+                 {&kWeightsDrift},
+                 {&kInitialWeightsDiffer, "after-wrapping"},
+                 {&kInitialWeightsDiffer, "late"},
+                 {&kOptimizerStale},
+                 {&kRankCrashed, "unfinished-reduction"}}};
 
 }  // namespace ddp_doctor

@@ -131,6 +131,11 @@ const Rule kParametersOutside = {
     .headline = "the optimizer updates parameters that no wrapper covers",
     .check = check_parameters_outside,
     .needs = {.ranks = 2, .steps = 1},
-    .on_mesh = OnMesh::kNotChecked};
+    .on_mesh = OnMesh::kNotChecked,
+    .explains = {{&kInitialWeightsDiffer, "late"},
+                 {&kNotReducedOverDimension},
+                 {&kPartialSync},
+                 {&kGradientsOutOfSync},
+                 {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

@@ -69,6 +69,7 @@ const Rule kRepeatedBackward = {
     .scope = Scope::kWrapper,
     .needs = {.steps = 1},
     .lasting = true,
-    .on_mesh = OnMesh::kHolds};
+    .on_mesh = OnMesh::kHolds,
+    .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

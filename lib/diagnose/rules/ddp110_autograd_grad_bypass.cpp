@@ -68,12 +68,14 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kAutogradGradBypass = {.code = "DDP110",
-                                  .name = "autograd-grad-bypass",
-                                  .severity = Severity::kError,
-                                  .headline = "gradients were assigned without a backward",
-                                  .check = check_autograd_grad_bypass,
-                                  .needs = {.ranks = 2, .steps = 1},
-                                  .lasting = true};
+const Rule kAutogradGradBypass = {
+    .code = "DDP110",
+    .name = "autograd-grad-bypass",
+    .severity = Severity::kError,
+    .headline = "gradients were assigned without a backward",
+    .check = check_autograd_grad_bypass,
+    .needs = {.ranks = 2, .steps = 1},
+    .lasting = true,
+    .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

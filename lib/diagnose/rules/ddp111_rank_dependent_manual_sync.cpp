@@ -236,6 +236,15 @@ const Rule kRankDependentManualSync = {
     .headline = "ranks issue different hand-written collectives for their gradients",
     .check = check_rank_dependent_manual_sync,
     .needs = {.ranks = 2},
-    .on_mesh = OnMesh::kNotChecked};
+    .on_mesh = OnMesh::kNotChecked,
+    .explains = {{&kGradientsOutOfSync},
+                 {&kPartialSync},
+                 {&kRankDependentGraph},
+                 {&kStepDependentGraph},
+                 {&kWeightsDrift},
+                 {&kStalledRank},
+                 {&kCollectiveMismatch},
+                 {&kUnevenInputs},
+                 {&kRankCrashed}}};
 
 }  // namespace ddp_doctor

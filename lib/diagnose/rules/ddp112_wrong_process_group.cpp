@@ -88,6 +88,7 @@ const Rule kWrongProcessGroup = {
     .headline = "gradients agree inside subgroups, not across all replicas",
     .check = check_wrong_process_group,
     .needs = {.steps = 1},
-    .on_mesh = OnMesh::kNotChecked};
+    .on_mesh = OnMesh::kNotChecked,
+    .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

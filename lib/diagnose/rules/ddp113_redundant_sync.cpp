@@ -42,7 +42,7 @@ const Collective* reduced_again(const Timeline& timeline, const TimelineStep& st
 }
 
 Verdict check_redundant_sync(const Timeline& timeline) {
-  if (!timeline.wrapper || timeline.ranks().size() < 2) return std::vector<Finding>{};
+  if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
   Finding finding = finding_of(kRedundantSync);
   std::size_t max_reductions = 0;
@@ -90,6 +90,6 @@ const Rule kRedundantSync = {.code = "DDP113",
                              .headline = "gradients are synchronized more often than needed",
                              .check = check_redundant_sync,
                              .scope = Scope::kWrapper,
-                             .needs = {.steps = 1, .all_ranks = true}};
+                             .needs = {.ranks = 2, .steps = 1, .all_ranks = true}};
 
 }  // namespace ddp_doctor

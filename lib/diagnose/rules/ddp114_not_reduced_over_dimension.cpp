@@ -197,6 +197,7 @@ const Rule kNotReducedOverDimension = {
     .headline = "a gradient was not reduced over one dimension of the mesh",
     .check = check_not_reduced_over_dimension,
     .needs = {.ranks = 2, .steps = 1},
-    .on_mesh = OnMesh::kHolds};
+    .on_mesh = OnMesh::kHolds,
+    .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWrongProcessGroup}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

@@ -156,12 +156,14 @@ Verdict check_corrupted_reduction(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kCorruptedReduction = {.code = "DDP115",
-                                  .name = "corrupted-reduction",
-                                  .severity = Severity::kError,
-                                  .headline = "one rank got wrong values from a reduction",
-                                  .check = check_corrupted_reduction,
-                                  .scope = Scope::kWrapper,
-                                  .needs = {.ranks = 2, .steps = 1, .all_ranks = true}};
+const Rule kCorruptedReduction = {
+    .code = "DDP115",
+    .name = "corrupted-reduction",
+    .severity = Severity::kError,
+    .headline = "one rank got wrong values from a reduction",
+    .check = check_corrupted_reduction,
+    .scope = Scope::kWrapper,
+    .needs = {.ranks = 2, .steps = 1, .all_ranks = true},
+    .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

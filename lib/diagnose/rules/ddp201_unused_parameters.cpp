@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <map>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
@@ -230,6 +230,14 @@ const Rule kUnusedParameters = {.code = "DDP201",
                                 .headline = "trainable parameters got no gradient on any rank",
                                 .check = check_unused_parameters,
                                 .scope = Scope::kWrapper,
-                                .needs = {.steps = 1}};
+                                .needs = {.steps = 1},
+                                .names_unused = NamesUnused::kEverywhere,
+                                // The reducer never finishes: every gradient of the step stays
+                                // local, and the next forward raises.
+                                .explains = {{&kGradientsOutOfSync},
+                                             {&kPartialSync},
+                                             {&kStepDependentGraph},
+                                             {&kWeightsDrift},
+                                             {&kRankCrashed, "unfinished-reduction"}}};
 
 }  // namespace ddp_doctor

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <map>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/record/progress.h"
 
 namespace ddp_doctor {
@@ -190,6 +190,20 @@ const Rule kRankDependentGraph = {.code = "DDP202",
                                   .headline = "a parameter is used on some ranks and not on others",
                                   .check = check_rank_dependent_graph,
                                   .scope = Scope::kWrapper,
-                                  .needs = {.ranks = 2}};  // a step may end on one rank only
+                                  .needs = {.ranks = 2},  // a step may end on one rank only
+                                  .names_unused = NamesUnused::kSomewhere,
+                                  // The reducer never finishes: every gradient of the step stays
+                                  // local, and the next forward raises.
+                                  .explains = {{&kGradientsOutOfSync},
+                                               {&kPartialSync},
+                                               {&kStepDependentGraph},
+                                               {&kStaticGraphViolated},
+                                               {&kWeightsDrift},
+                                               {&kRankCrashed, "unfinished-reduction"},
+                                               {&kRankCrashed, "static-graph"},
+                                               {&kStalledRank},
+                                               {&kCollectiveMismatch},
+                                               {&kUnevenInputs},
+                                               {&kRankLocalCollective}}};
 
 }  // namespace ddp_doctor

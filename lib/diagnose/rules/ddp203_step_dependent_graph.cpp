@@ -74,12 +74,15 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kStepDependentGraph = {.code = "DDP203",
-                                  .name = "step-dependent-graph",
-                                  .severity = Severity::kWarning,
-                                  .headline = "the set of used parameters changes between steps",
-                                  .check = check_step_dependent_graph,
-                                  .scope = Scope::kWrapper,
-                                  .needs = {.steps = 2}};
+const Rule kStepDependentGraph = {
+    .code = "DDP203",
+    .name = "step-dependent-graph",
+    .severity = Severity::kWarning,
+    .headline = "the set of used parameters changes between steps",
+    .check = check_step_dependent_graph,
+    .scope = Scope::kWrapper,
+    .needs = {.steps = 2},
+    .names_unused = NamesUnused::kSomewhere,
+    .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

@@ -6,18 +6,17 @@
 
 #include <algorithm>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
 namespace {
 
-// Also decided by a line of the traceback. PyTorch's own text mentions "`checkpoint` functions" in
-// every case, so it proves nothing.
+// Also decided by a line of the traceback.
 bool checkpoints_reentrantly(const Timeline& timeline, const std::string& text) {
-  return text.find("checkpoint.py") != std::string::npos || checkpoints_reentrantly(timeline);
+  return went_through_checkpoint(text) || checkpoints_reentrantly(timeline);
 }
 
 // Parameters whose gradients differ and arrived more often than there were backward passes: in the
@@ -122,6 +121,11 @@ const Rule kMarkedReadyTwice = {.code = "DDP205",
                                 .severity = Severity::kError,
                                 .headline = "a parameter's hook fired twice in one iteration",
                                 .check = check_marked_ready_twice,
-                                .on_mesh = OnMesh::kHolds};
+                                .on_mesh = OnMesh::kHolds,
+                                .explains = {{&kGradientsOutOfSync},
+                                             {&kPartialSync},
+                                             {&kNeedlessFindUnused},
+                                             {&kWeightsDrift},
+                                             {&kRankCrashed, "marked-twice"}}};
 
 }  // namespace ddp_doctor

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {
@@ -19,7 +19,7 @@ struct Violation {
   std::set<int> parameters;  // whose use changed
   std::optional<std::int64_t> first_step;
   std::string error;  // the reducer's error, if it raised one
-  bool is_no_sync() const { return error.find("expect_autograd_hooks_") != std::string::npos; }
+  bool is_no_sync() const { return is_static_graph_under_no_sync(error); }
 
   void seen(int rank, std::int64_t step) {
     ranks.insert(rank);
@@ -49,7 +49,7 @@ void read_error(const Timeline& timeline, const TimelineStep* first, int rank,
   if (error == nullptr || error_kind(error->text) != "static-graph") return;
   violation.error = telling_line(error->text);
   const auto indices = indices_in(error->text);
-  const bool late = error->text.find("Expected to have finished reduction") != std::string::npos;
+  const bool late = is_one_forward_late(error->text);
   violation.seen(rank, late ? std::max<std::int64_t>(error->step - 1, 1) : error->step);
   if (!violation.parameters.empty()) return;
   if (violation.is_no_sync()) return;
@@ -131,6 +131,12 @@ const Rule kStaticGraphViolated = {.code = "DDP206",
                                    .headline = "static_graph=True, but the graph changed",
                                    .check = check_static_graph_violated,
                                    .scope = Scope::kWrapper,
-                                   .on_mesh = OnMesh::kHolds};
+                                   .on_mesh = OnMesh::kHolds,
+                                   .names_unused = NamesUnused::kSomewhere,
+                                   .explains = {{&kGradientsOutOfSync},
+                                                {&kStepDependentGraph},
+                                                {&kWeightsDrift},
+                                                {&kRankCrashed, "unfinished-reduction"},
+                                                {&kRankCrashed, "static-graph"}}};
 
 }  // namespace ddp_doctor

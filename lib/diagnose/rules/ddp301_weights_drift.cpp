@@ -91,6 +91,7 @@ const Rule kWeightsDrift = {.code = "DDP301",
                             .headline = "weights differ across ranks",
                             .check = check_weights_drift,
                             .needs = {.ranks = 2},
-                            .on_mesh = OnMesh::kHolds};
+                            .on_mesh = OnMesh::kHolds,
+                            .only_a_difference = true};
 
 }  // namespace ddp_doctor

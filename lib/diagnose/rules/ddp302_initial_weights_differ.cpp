@@ -212,6 +212,8 @@ const Rule kInitialWeightsDiffer = {.code = "DDP302",
                                     .check = check_initial_weights_differ,
                                     .needs = {.ranks = 2},
                                     .lasting = true,
-                                    .on_mesh = OnMesh::kHolds};
+                                    .on_mesh = OnMesh::kHolds,
+                                    // Replicas that start different stay different.
+                                    .explains = {{&kWeightsDrift}, {&kNotReducedOverDimension}}};
 
 }  // namespace ddp_doctor

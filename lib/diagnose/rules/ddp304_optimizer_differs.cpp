@@ -126,6 +126,7 @@ const Rule kOptimizerDiffers = {
     .headline = "hyper-parameters or optimizer state differ across ranks",
     .check = check_optimizer_differs,
     .needs = {.ranks = 2},
-    .lasting = true};
+    .lasting = true,
+    .explains = {{&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

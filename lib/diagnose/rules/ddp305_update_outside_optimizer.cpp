@@ -101,7 +101,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   for (const auto& step : timeline.steps) {
     if (step.examined()) steps.push_back(&step);
   }
-  if (steps.size() < 2) return Undecidable{"no step was completed by every rank"};
+  if (steps.size() < 2) return Undecidable{kNoCompleteStep};
   Finding finding = finding_of(kUpdateOutsideOptimizer);
   std::set<int> changed;
   Loads loads;
@@ -175,6 +175,7 @@ const Rule kUpdateOutsideOptimizer = {.code = "DDP305",
                                       .headline = "weights changed between two optimizer steps",
                                       .check = check_update_outside_optimizer,
                                       .needs = {.ranks = 2},
-                                      .on_mesh = OnMesh::kHolds};
+                                      .on_mesh = OnMesh::kHolds,
+                                      .explains = {{&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

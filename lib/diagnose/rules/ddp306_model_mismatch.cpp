@@ -195,6 +195,16 @@ const Rule kModelMismatch = {.code = "DDP306",
                              .headline = "the ranks' models have different parameters",
                              .check = check_model_mismatch,
                              .needs = {.ranks = 2},
-                             .on_mesh = OnMesh::kNotChecked};
+                             .on_mesh = OnMesh::kNotChecked,
+                             // Ranks with different models differ in everything else.
+                             .explains = {{&kGradientsOutOfSync},
+                                          {&kPartialSync},
+                                          {&kRankDependentManualSync},
+                                          {&kRankDependentGraph},
+                                          {&kWeightsDrift},
+                                          {&kInitialWeightsDiffer},
+                                          {&kStalledRank},
+                                          {&kCollectiveMismatch},
+                                          {&kRankCrashed}}};
 
 }  // namespace ddp_doctor

@@ -75,6 +75,11 @@ const Rule kOptimizerStale = {
     .headline = "the optimizer does not hold the model's current parameters",
     .check = check_optimizer_stale,
     .needs = {.steps = 1},
-    .on_mesh = OnMesh::kHolds};
+    .on_mesh = OnMesh::kHolds,
+    // The optimizer's own copies of the weights are trained nowhere.
+    .explains = {{&kNotReducedOverDimension},
+                 {&kInitialWeightsDiffer, "untrained"},
+                 {&kUnusedParameters},
+                 {&kUnusedButUpdated}}};
 
 }  // namespace ddp_doctor

@@ -8,10 +8,10 @@
 
 #include "lib/diagnose/calls.h"
 #include "lib/diagnose/divergence.h"
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rank_failures.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {
@@ -177,6 +177,8 @@ const Rule kStalledRank = {.code = "DDP501",
                            .headline = "a rank makes no progress while others wait for it",
                            .check = check_stalled_rank,
                            .scope = Scope::kJob,
-                           .on_mesh = OnMesh::kHolds};
+                           .on_mesh = OnMesh::kHolds,
+                           // A rank that waits forever is terminated, or loses its peer.
+                           .explains = {{&kRankCrashed}}};
 
 }  // namespace ddp_doctor

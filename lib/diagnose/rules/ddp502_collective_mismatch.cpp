@@ -38,6 +38,7 @@ const Rule kCollectiveMismatch = {.code = "DDP502",
                                   .check = check_collective_mismatch,
                                   .scope = Scope::kJob,
                                   .needs = {.ranks = 2},
-                                  .on_mesh = OnMesh::kHolds};
+                                  .on_mesh = OnMesh::kHolds,
+                                  .explains = {{&kRankCrashed}}};
 
 }  // namespace ddp_doctor

@@ -64,6 +64,7 @@ const Rule kUnevenInputs = {.code = "DDP503",
                             .check = check_uneven_inputs,
                             .scope = Scope::kJob,
                             .needs = {.ranks = 2},
-                            .on_mesh = OnMesh::kHolds};
+                            .on_mesh = OnMesh::kHolds,
+                            .explains = {{&kRankCrashed}}};
 
 }  // namespace ddp_doctor

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "lib/diagnose/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rank_failures.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {
@@ -95,6 +95,7 @@ const Rule kRankCrashed = {.code = "DDP504",
                            .headline = "a rank ended with an exception or a signal",
                            .check = check_rank_crashed,
                            .scope = Scope::kJob,
-                           .on_mesh = OnMesh::kHolds};
+                           .on_mesh = OnMesh::kHolds,
+                           .rank_failed = true};
 
 }  // namespace ddp_doctor

@@ -40,6 +40,7 @@ const Rule kRankLocalCollective = {.code = "DDP505",
                                    .check = check_rank_local_collective,
                                    .scope = Scope::kJob,
                                    .needs = {.ranks = 2},
-                                   .on_mesh = OnMesh::kHolds};
+                                   .on_mesh = OnMesh::kHolds,
+                                   .explains = {{&kRankCrashed}}};
 
 }  // namespace ddp_doctor

@@ -2,7 +2,7 @@
 // DDP601 and DDP602: the run computes something else than its baseline.
 // lib/report/gate/baseline.cpp finds these; a run alone cannot show them.
 
-#include "lib/diagnose/baseline_rules.h"
+#include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
 

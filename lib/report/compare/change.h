@@ -10,8 +10,9 @@
 
 namespace ddp_doctor {
 
-// Reads the file that the finding or the run points at. Empty if it cannot be read or does not look
-// as expected. What it proposes is a guess from the text of the program, until a run tried it.
+// By run.place_change, which reads the file that the finding or the run points at. Empty if it
+// cannot be read or does not look as expected. What it proposes is a guess from the text of the
+// program, until a run tried it.
 std::optional<Change> change_for(const Finding& finding, const RunReport& run);
 
 // Whether a strategy has a meaning for that program: gradients of shards, or of ranks that compute

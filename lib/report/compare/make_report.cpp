@@ -26,15 +26,7 @@ Report make_report(std::vector<RunReport> runs) {
 }
 
 void select_findings(Report& report, const std::function<bool(const Finding&)>& wanted) {
-  std::vector<Finding> all;
-  const std::function<void(std::vector<Finding>&)> flatten = [&](std::vector<Finding>& findings) {
-    for (auto& finding : findings) {
-      auto consequences = std::exchange(finding.consequences, {});
-      all.push_back(std::move(finding));
-      flatten(consequences);
-    }
-  };
-  flatten(report.findings);
+  auto all = flattened(report.findings);
   std::erase_if(all, [&](const Finding& finding) { return !wanted(finding); });
   report.findings = nest_consequences(std::move(all));
   attach_proofs(report);

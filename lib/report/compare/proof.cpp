@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
+#include "lib/diagnose/causes.h"
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
 #include "lib/report/compare/change.h"
 #include "lib/report/compare/comparison.h"
 #include "lib/report/value/cells.h"
@@ -15,17 +16,10 @@
 namespace ddp_doctor {
 namespace {
 
-bool any_of(const std::vector<Finding>& findings,
-            const std::function<bool(const Finding&)>& wanted) {
-  return std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
-    return wanted(finding) || any_of(finding.consequences, wanted);
-  });
-}
-
 bool found(const RunReport& run, const std::string& rule, Severity mildest) {
-  return any_of(run.diagnosis.findings, [&](const Finding& finding) {
-    return finding.rule == rule && finding.severity >= mildest;
-  });
+  return find_finding(run.diagnosis.findings, [&](const Finding& finding) {
+           return finding.rule == rule && finding.severity >= mildest;
+         }) != nullptr;
 }
 
 // A proof looks at all that the first run did: one that stops early may have trained nothing ("is
@@ -38,9 +32,10 @@ bool as_long(const RunReport& run, const RunReport& first) {
 bool cures(const RunReport& run, const RunReport& first, const Finding& finding) {
   if (!run.conclusive() || !as_long(run, first)) return false;
   if (found(run, finding.rule, std::min(finding.severity, Severity::kWarning))) return false;
-  return !any_of(run.diagnosis.findings, [&](const Finding& other) {
-    return other.severity >= Severity::kWarning && !found(first, other.rule, Severity::kWarning);
-  });
+  return find_finding(run.diagnosis.findings, [&](const Finding& other) {
+           return other.severity >= Severity::kWarning &&
+                  !found(first, other.rule, Severity::kWarning);
+         }) == nullptr;
 }
 
 std::string price_of(const RunReport& run) {
@@ -86,7 +81,7 @@ std::string comparison(const RunReport& best, const std::vector<const RunReport*
 
 // A parameter that is unused in one run may be used in another.
 std::string used_elsewhere(const RunReport& run, const Finding& finding) {
-  if (finding.rule != "DDP201") return {};
+  if (rule_of(finding).names_unused != NamesUnused::kEverywhere) return {};
   for (const auto& row : run.steps_table) {
     for (std::size_t rank = 0; rank < row.unused.size(); ++rank) {
       for (const auto& parameter : finding.parameters) {

@@ -10,8 +10,8 @@
 #include <numeric>
 #include <set>
 
-#include "lib/diagnose/baseline_rules.h"
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
 #include "lib/digest/digest.h"
 #include "lib/error.h"
 #include "lib/version.h"

@@ -4,27 +4,18 @@
 #include <algorithm>
 #include <sstream>
 
-#include "lib/diagnose/facts.h"
+#include "lib/diagnose/causes.h"
 #include "lib/record/run_info.h"
 #include "lib/report/compare/make_report.h"
 #include "lib/report/render/render.h"
 #include "lib/report/value/report.h"
 
 namespace ddp_doctor {
-namespace {
-
-const Finding* find_in(const std::vector<Finding>& findings, std::string_view wanted) {
-  for (const auto& finding : findings) {
-    if (finding.rule == wanted || finding.name == wanted) return &finding;
-    if (const Finding* below = find_in(finding.consequences, wanted)) return below;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 const Finding* Check::find(std::string_view code_or_name) const {
-  return find_in(findings, code_or_name);
+  return find_finding(findings, [&](const Finding& finding) {
+    return finding.rule == code_or_name || finding.name == code_or_name;
+  });
 }
 
 bool Check::in_sync() const {

@@ -29,8 +29,8 @@ Suppression::Suppression(const std::string& text) : text_(text) {
   if (second == std::string::npos) {
     throw Error(
         fmt::format("{}: not a suppression; write CODE:PARAMETERS:PLACE and a reason, as in "
-                    "\"DDP201:backbone.unused_head.*:* kept for old checkpoints\"",
-                    text));
+                    "\"{}:backbone.unused_head.*:* kept for old checkpoints\"",
+                    text, kUnusedParameters.code));
   }
   const Rule* rule = find_rule(what.substr(0, first));
   if (rule == nullptr) {

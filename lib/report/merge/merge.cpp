@@ -188,7 +188,7 @@ void merge_suppressions(const std::vector<const Report*>& reports, Report& merge
 // certain.
 void make_certain(std::vector<Finding>& findings, const RankSet& all) {
   for (auto& finding : findings) {
-    if (finding.rule == kUnusedParameters.code && RankSet(finding.ranks) == all)
+    if (rule_of(finding).names_unused == NamesUnused::kEverywhere && RankSet(finding.ranks) == all)
       finding.certainty = Certainty::kCertain;
     make_certain(finding.consequences, all);
   }

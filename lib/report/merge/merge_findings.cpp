@@ -5,20 +5,13 @@
 #include <map>
 
 #include "lib/diagnose/causes.h"
+#include "lib/diagnose/rank_failures.h"
+#include "lib/diagnose/rule.h"
 #include "lib/report/merge/merge.h"
 #include "lib/report/render/render.h"
 
 namespace ddp_doctor {
 namespace {
-
-void flatten(const std::vector<Finding>& findings, std::vector<Finding>& all) {
-  for (const auto& finding : findings) {
-    all.push_back(finding);
-    all.back().consequences.clear();
-    all.back().proof.reset();
-    flatten(finding.consequences, all);
-  }
-}
 
 // Findings with the same key say the same about different ranks.
 std::string key_of(const Finding& finding) {
@@ -54,9 +47,7 @@ std::vector<Finding> unite(const std::vector<Finding>& findings) {
 }
 
 bool lost_a_peer(const Finding& finding) {
-  const auto kind = finding.evidence.value("kind", "");
-  return finding.rule == "DDP504" &&
-         (kind == "peer-lost" || kind == "stuck-collective" || kind == "mismatched-collective");
+  return rule_of(finding).rank_failed && !is_own_failure(finding.evidence.value("kind", ""));
 }
 
 bool waited_for_others(const Finding& finding) {
@@ -65,7 +56,8 @@ bool waited_for_others(const Finding& finding) {
 
 // A rank failed or diverged for a reason that its own report gives.
 bool ended_the_job(const Finding& finding) {
-  return finding.rule.starts_with("DDP50") && !lost_a_peer(finding) && !waited_for_others(finding);
+  return (rule_of(finding).rank_failed || is_hang(finding)) && !lost_a_peer(finding) &&
+         !waited_for_others(finding);
 }
 
 // A consequence of a finding in another report, which one report alone cannot know.
@@ -79,7 +71,12 @@ bool explains(const Finding& cause, const Finding& effect) {
 std::vector<Finding> merge_findings(const std::vector<const Report*>& reports,
                                     std::vector<Finding> between) {
   std::vector<Finding> all;
-  for (const auto* report : reports) flatten(report->findings, all);
+  for (const auto* report : reports) {
+    for (auto& finding : flattened(report->findings)) {
+      finding.proof.reset();
+      all.push_back(std::move(finding));
+    }
+  }
   std::erase_if(all, is_between_reports);
   all = unite(all);
   std::vector<Finding> waiting;  // not a root cause if a better one is known

@@ -3,7 +3,7 @@
 
 namespace ddp_doctor {
 
-std::string escaped(const std::string& text) {
+std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
@@ -19,8 +19,11 @@ std::string escaped(const std::string& text) {
       case '"':
         out += "&quot;";
         break;
+      case '\n':
+        out += "&#10;";
+        break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
+        out += static_cast<unsigned char>(c) < 0x20 && c != '\t' ? ' ' : c;
     }
   }
   return out;

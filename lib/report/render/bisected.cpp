@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lib/diagnose/causes.h"
 #include "lib/diagnose/facts.h"
 #include "lib/report/render/render.h"
 #include "lib/report/render/wrap.h"
@@ -17,19 +18,6 @@ namespace ddp_doctor {
 namespace {
 
 using Outcome = JudgedCommit::Outcome;
-
-std::vector<Finding> flat(const std::vector<Finding>& findings) {
-  std::vector<Finding> all;
-  const std::function<void(const std::vector<Finding>&)> add = [&](const auto& list) {
-    for (const auto& finding : list) {
-      all.push_back(finding);
-      all.back().consequences.clear();
-      add(finding.consequences);
-    }
-  };
-  add(findings);
-  return all;
-}
 
 bool same(const Finding& a, const Finding& b) {
   const auto names = [](const Finding& finding) {
@@ -42,9 +30,9 @@ bool same(const Finding& a, const Finding& b) {
 
 std::vector<Finding> only_in(const JudgedCommit* here, const JudgedCommit* there) {
   if (here == nullptr) return {};
-  std::vector<Finding> only = flat(here->findings);
+  std::vector<Finding> only = flattened(here->findings);
   if (there == nullptr) return only;
-  const auto other = flat(there->findings);
+  const auto other = flattened(there->findings);
   std::erase_if(only, [&](const Finding& finding) {
     return std::any_of(other.begin(), other.end(),
                        [&](const Finding& known) { return same(finding, known); });

@@ -6,6 +6,12 @@
 
 namespace ddp_doctor {
 
+void render_junit(const Report& report, const RenderOptions& options, std::ostream& out);
+void render_sarif(const Report& report, const RenderOptions& options, std::ostream& out);
+void render_github(const Report& report, const RenderOptions& options, std::ostream& out);
+void render_gitlab(const Report& report, const RenderOptions& options, std::ostream& out);
+void render_prometheus(const Report& report, const RenderOptions& options, std::ostream& out);
+
 std::span<const Format> all_formats() {
   static constexpr std::array kFormats = {
       Format{"text", ".txt", render_text},

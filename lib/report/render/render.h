@@ -41,23 +41,7 @@ void render_json(const Report& report, const RenderOptions& options, std::ostrea
 // A finding as in the JSON report.
 nlohmann::ordered_json finding_as_json(const Finding& finding);
 
-// For test reports of Jenkins and GitLab: a test case for each rule, without figures that differ
-// from run to run.
-void render_junit(const Report& report, const RenderOptions& options, std::ostream& out);
-
-// For code scanning: SARIF 2.1.0. A finding keeps its fingerprint when its line moves.
-void render_sarif(const Report& report, const RenderOptions& options, std::ostream& out);
-
-// Workflow commands of GitHub Actions. It shows at most 10 annotations of each kind in a step:
-// nine findings and the number of others. The verdict is the last line.
-void render_github(const Report& report, const RenderOptions& options, std::ostream& out);
-
-// GitLab's code quality report (a subset of Code Climate's).
-void render_gitlab(const Report& report, const RenderOptions& options, std::ostream& out);
-
-// For the textfile collector of Prometheus' node exporter.
-void render_prometheus(const Report& report, const RenderOptions& options, std::ostream& out);
-
+// The table of formats.cpp.
 struct Format {
   std::string_view name;
   std::string_view suffix;  // of files in this format; empty: none

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Workflow commands of GitHub Actions. It shows at most 10 annotations of each kind in a step:
+// nine findings and the number of others. The verdict is the last line.
 #include <fmt/format.h>
 
 #include "lib/diagnose/facts.h"

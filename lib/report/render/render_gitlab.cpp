@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// GitLab's code quality report (a subset of Code Climate's).
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

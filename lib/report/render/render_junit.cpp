@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// For test reports of Jenkins and GitLab: a test case for each rule, without figures that differ
+// from run to run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,38 +9,12 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/report/plot/markup.h"
 #include "lib/report/render/place.h"
 #include "lib/report/value/verdict.h"
 
 namespace ddp_doctor {
 namespace {
-
-// XML 1.0 has no other control characters, not even escaped.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\n':
-        out += "&#10;";
-        break;
-      default:
-        out += static_cast<unsigned char>(letter) < 0x20 && letter != '\t' ? '?' : letter;
-    }
-  }
-  return out;
-}
 
 // One test case: the result of one rule.
 struct Case {

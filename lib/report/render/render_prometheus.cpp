@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// For the textfile collector of Prometheus' node exporter.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,12 +70,12 @@ class Prometheus {
   void findings() {
     head("findings", "Root causes found.");
     for (const auto& judged : judged_) {
-      for (const Rule& rule : all_rules()) {
+      for (const Rule* rule : all_rules()) {
         const auto found =
             std::count_if(judged.findings.begin(), judged.findings.end(),
-                          [&](const Finding& finding) { return finding.rule == rule.code; });
+                          [&](const Finding& finding) { return finding.rule == rule->code; });
         out_ << fmt::format("ddp_doctor_findings{{{},rule=\"{}\",name=\"{}\"}} {}\n",
-                            labels(judged), rule.code, rule.name, found);
+                            labels(judged), rule->code, rule->name, found);
       }
     }
   }

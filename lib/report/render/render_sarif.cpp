@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// For code scanning: SARIF 2.1.0. A finding keeps its fingerprint when its line moves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -67,15 +68,15 @@ class Sarif {
  private:
   static ordered_json rules() {
     ordered_json rules = ordered_json::array();
-    for (const Rule& rule : all_rules()) {
-      rules.push_back({{"id", rule.code},
-                       {"name", rule.name},
-                       {"shortDescription", {{"text", rule.headline}}},
+    for (const Rule* rule : all_rules()) {
+      rules.push_back({{"id", rule->code},
+                       {"name", rule->name},
+                       {"shortDescription", {{"text", rule->headline}}},
                        {"help",
                         {{"text", fmt::format("`ddp-doctor explain {}` says how it shows, why it "
                                               "happens, and what to change.",
-                                              rule.code)}}},
-                       {"defaultConfiguration", {{"level", level_of(rule.severity)}}}});
+                                              rule->code)}}},
+                       {"defaultConfiguration", {{"level", level_of(rule->severity)}}}});
     }
     return rules;
   }
@@ -106,7 +107,7 @@ class Sarif {
   ordered_json result(const Finding& finding, const RunReport& run) {
     const auto rules = all_rules();
     const auto rule = std::find_if(rules.begin(), rules.end(),
-                                   [&](const Rule& known) { return finding.rule == known.code; });
+                                   [&](const Rule* known) { return finding.rule == known->code; });
     std::string print = fingerprint_of(finding, run, options_);
     for (int more = 2; !fingerprints_.insert(print).second; ++more)
       print = fmt::format("{}:{}", fingerprint_of(finding, run, options_), more);

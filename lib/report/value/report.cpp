@@ -12,6 +12,7 @@
 #include "lib/diagnose/causes.h"
 #include "lib/diagnose/diagnose.h"
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
 #include "lib/report/value/median.h"
 #include "lib/version.h"
 
@@ -188,21 +189,11 @@ bool finished(const Timeline& timeline) {
   return true;
 }
 
-const Finding* find(const std::vector<Finding>& findings, const char* rule) {
-  for (const auto& finding : findings) {
-    if (finding.rule == rule) return &finding;
-    if (const auto* below = find(finding.consequences, rule)) return below;
-  }
-  return nullptr;
-}
-
 // Why the run did not finish, if that is known.
 const Finding* find_end(const std::vector<Finding>& findings) {
-  for (const char* rule : {"DDP111", "DDP501", "DDP502", "DDP503", "DDP505"}) {
-    const auto* found = find(findings, rule);
-    if (found != nullptr && found->evidence.value("kind", "") == "hang") return found;
-  }
-  return find(findings, "DDP504");
+  if (const auto* hang = find_finding(findings, is_hang)) return hang;
+  return find_finding(findings,
+                      [](const Finding& finding) { return rule_of(finding).rank_failed; });
 }
 
 std::int64_t last_step_of(const RunReport& run) {
@@ -215,7 +206,7 @@ std::string outcome_of(const RunReport& run) {
   if (const auto* crash = find_end(run.diagnosis.findings)) {
     const auto kind = crash->evidence.value("kind", "");
     const auto phase = crash->evidence.value("phase", "");
-    if (kind == "hang")
+    if (is_hang(*crash))
       return fmt::format("hung in step {}: {} {}", crash->first_step.value_or(1), crash->rule,
                          crash->name);
     const char* how = kind == "signal" ? "killed" : "raised";

@@ -74,6 +74,11 @@ struct Cost {
   bool measurable() const;
 };
 
+// Where in a program's source a change belongs: tool/launch/source_change.py has the requests and
+// answers. Empty if the source is not there, or its line is another one; without lines where the
+// text does not tell the place.
+using PlaceChange = std::function<std::optional<Change>(const nlohmann::json& request)>;
+
 struct RunReport {
   RunInfo info;
   RankSet ranks;                 // in this report; others of the job ran elsewhere
@@ -94,6 +99,7 @@ struct RunReport {
   bool plain_data_parallel = true;           // all ranks have all of one model, nothing is sharded
   std::optional<Where> wrap_place;           // in the user's code: where the wrapper is made
   std::optional<Where> step_place;           // where the optimizer steps
+  PlaceChange place_change;                  // empty: nobody can be asked
   std::function<Fingerprint()> fingerprint;  // to compare it with other runs
   std::optional<double> probe_ms;            // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;

@@ -42,7 +42,7 @@ Tensors described(const Timeline& timeline, std::vector<int> ids) {
 }
 
 // By ids: nearly all steps have the same ones.
-using Known = std::map<std::vector<int>, Tensors>;
+using KnownTensors = std::map<std::vector<int>, Tensors>;
 
 // Empty if the rank has none of them.
 std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& ids, Stage stage) {
@@ -58,7 +58,7 @@ std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& 
 }
 
 std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& step, Stage stage,
-                                 Known& known) {
+                                 KnownTensors& known) {
   const auto ids = compared(timeline, step, stage);
   auto found = known.find(ids);
   if (found == known.end()) found = known.emplace(ids, described(timeline, ids)).first;
@@ -84,7 +84,7 @@ std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& s
 
 std::vector<StepRoots> roots_of(const Timeline& timeline) {
   std::vector<StepRoots> roots;
-  Known known;
+  KnownTensors known;
   for (const auto& step : timeline.steps) {
     const auto records = step.records();
     const bool looked_at = std::any_of(records.begin(), records.end(),

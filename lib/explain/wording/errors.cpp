@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/diagnose/errors.h"
+#include "lib/explain/wording/errors.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <regex>
 #include <sstream>
 #include <string_view>
 
+#include "lib/explain/wording/phrases.h"
+
 namespace ddp_doctor {
 namespace {
 
-bool contains(const std::string& text, const char* words) {
-  return text.find(words) != std::string::npos;
+bool contains(std::string_view text, const char* words) {
+  return text.find(words) != std::string_view::npos;
 }
 
 // Python's chained exceptions, the root first; `raise X from e` and what is raised in an except
@@ -37,23 +40,16 @@ std::vector<std::string> chain_in(const std::string& text) {
 }
 
 std::string kind_of_one(const std::string& text) {
-  if (contains(text, "Expected to have finished reduction")) {
+  if (contains(text, phrases::kUnfinishedReduction))
     return contains(text, "static_graph set to True") ? "static-graph" : "unfinished-reduction";
-  }
-  // Lightning puts these words in the place of PyTorch's.
-  if (contains(text, "not used in producing the loss returned by training_step"))
-    return "unfinished-reduction";
-  // Raised when a no_sync backward meets static_graph's delayed all-reduce.
-  if (contains(text, "training graph has changed") ||
-      contains(text, "expect_autograd_hooks_ INTERNAL ASSERT")) {
+  if (contains(text, phrases::kLightningUnused)) return "unfinished-reduction";
+  if (contains(text, phrases::kGraphChanged) || contains(text, phrases::kHooksNotExpected))
     return "static-graph";
-  }
-  if (contains(text, "mark a variable ready only once")) return "marked-twice";
+  if (contains(text, phrases::kMarkedTwice)) return "marked-twice";
   static const std::regex stuck("Timed out waiting|Application timeout|wait timeout",
                                 std::regex::icase);
   if (std::regex_search(text, stuck)) return "stuck-collective";
-  // The checks of Gloo and of TORCH_DISTRIBUTED_DEBUG=DETAIL.
-  if (contains(text, "preamble.length <= ") || contains(text, "mismatch between collectives"))
+  if (contains(text, phrases::kGlooSizes) || contains(text, phrases::kMismatchedCalls))
     return "mismatched-collective";
   static const std::regex peer(
       "Connection closed by peer|Connection reset by peer|Connection refused|Socket closed|Broken "
@@ -110,10 +106,10 @@ std::string telling_line(const std::string& text) {
   return chain.size() == 1 || repeats ? root : root + "; it became " + last;
 }
 
-std::optional<int> index_marked_twice(const std::string& text) {
-  constexpr std::string_view kWords = "Parameter at index ";
+std::optional<int> index_marked_twice(std::string_view text) {
+  constexpr std::string_view kWords = phrases::kParameterAtIndex;
   const auto at = text.find(kWords);
-  if (at == std::string::npos) return {};
+  if (at == std::string_view::npos) return {};
   int index = 0;
   const char* begin = text.data() + at + kWords.size();
   const auto [end, error] = std::from_chars(begin, text.data() + text.size(), index);
@@ -121,19 +117,48 @@ std::optional<int> index_marked_twice(const std::string& text) {
   return index;
 }
 
+std::vector<int> indices_in(std::string_view text) {
+  constexpr std::string_view kWhich = phrases::kWithoutGradient;
+  constexpr std::string_view kList = "Parameter indices";
+  const auto at = text.find(std::string(kList) + std::string(kWhich));
+  if (at == std::string_view::npos) return {};
+  return indices_listed(text.substr(at + kList.size() + kWhich.size()));
+}
+
 // Without a regular expression: one recurses for each letter, and the lists of large models have
 // tens of thousands.
-std::vector<int> indices_in(const std::string& error) {
-  constexpr std::string_view kWhich = "Parameter indices which did not receive grad for rank ";
+std::vector<int> indices_listed(std::string_view text) {
+  const auto colon = text.find_first_not_of("0123456789");
+  if (colon == std::string_view::npos || text.compare(colon, 2, ": ") != 0) return {};
+  text.remove_prefix(colon + 2);
+  std::istringstream list(std::string(text.substr(0, text.find_first_not_of("0123456789 "))));
   std::vector<int> indices;
-  auto at = error.find(kWhich);
-  if (at == std::string::npos) return indices;
-  at = error.find_first_not_of("0123456789", at + kWhich.size());
-  if (at == std::string::npos || error.compare(at, 2, ": ") != 0) return indices;
-  const auto end = error.find_first_not_of("0123456789 ", at + 2);
-  std::istringstream list(error.substr(at + 2, end == std::string::npos ? end : end - at - 2));
   for (int index; list >> index;) indices.push_back(index);
   return indices;
+}
+
+bool is_one_forward_late(std::string_view text) {
+  return contains(text, phrases::kUnfinishedReduction);
+}
+
+bool is_static_graph_under_no_sync(std::string_view text) {
+  return contains(text, phrases::kHooksNotExpected);
+}
+
+bool went_through_checkpoint(std::string_view text) {
+  return contains(text, phrases::kCheckpointFile);
+}
+
+bool lacks_a_launcher(const std::string& text) {
+  static const std::regex lacks("environment variable [A-Z_]+ expected, but not set");
+  return std::regex_search(text, lacks);
+}
+
+bool is_port_taken(std::string text) {
+  for (char& letter : text)
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return contains(text, "address already in use") ||
+         contains(text, "is in use: choose another port") || contains(text, "eaddrinuse");
 }
 
 }  // namespace ddp_doctor
