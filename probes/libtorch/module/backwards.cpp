@@ -28,7 +28,7 @@ void Session::gradient_arrived(int id) noexcept {
     fresh_ = true;
     ++entry.arrivals;
     entry.last_backward = history_.counts.backwards;
-    if (!entry.info.ddp_index) unwrapped_arrived_ = true;
+    if (!entry.info.ddp_index) unwrapped_arrives(entry);
     if (!entry.info.wrapper) return;
     Wrapper& made = wrappers_[static_cast<std::size_t>(*entry.info.wrapper)];
     ++made.arrived;
@@ -48,6 +48,22 @@ void Session::gradient_arrived(int id) noexcept {
   });
 }
 
+// Nothing in torch reduces it, but a hook of the program may do so as soon as it is there, or have
+// done so before it was added up.
+void Session::unwrapped_arrives(Entry& entry) {
+  unwrapped_arrived_ = true;
+  const bool hooked_before = reduced_numels_.contains(entry.info.numel);
+  reduced_numels_.clear();
+  early_.erase(&entry);
+  if ((number_ == 1 || reduces_in_backward_) && !hooked_before) examine_early(entry);
+}
+
+void Session::examine_early(Entry& entry) {
+  if (!recorded() || !entry.tensor.grad().defined() || !early_.insert(&entry).second) return;
+  tensors_.observe(Stage::kLocalGradient, kSeen | (keep_gradients_ ? take::kKeep : 0),
+                   {{&entry, entry.tensor.grad()}});
+}
+
 void Session::backward_begins(int first) {
   in_backward_ = true;
   step_depth_ = 0;
@@ -64,8 +80,10 @@ void Session::backward_begins(int first) {
       },
       false);
   accumulating_.clear();
-  ++history_.counts.backwards;
+  history_.backward();
   unwrapped_arrived_ = false;
+  reduced_numels_.clear();
+  early_.clear();
   for (Wrapper& made : wrappers_) {
     made.arrived = made.reduced = 0;
     made.inside = false;  // a forward that raised, and the program went on
@@ -135,7 +153,8 @@ void Session::backward_ends() {
     if (unwrapped_arrived_) {
       look_at_gradients(
           Stage::kLocalGradient, take::kSample,
-          [](const Entry& entry) { return !entry.info.ddp_index; }, true);
+          [&](const Entry& entry) { return !entry.info.ddp_index && !early_.contains(&entry); },
+          false);
     }
   }
   for (const int wrapper : synchronized) {
@@ -160,6 +179,7 @@ std::int64_t Session::collective_begins(const std::string& op, const std::string
     const bool inside = std::any_of(wrappers_.begin(), wrappers_.end(),
                                     [](const Wrapper& made) { return made.inside; });
     call.moment = in_backward_ ? "backward"
+                  : updating_  ? "optimizer"
                   : inside     ? "forward"
                   : fresh_     ? "before-step"
                                : "outside";
@@ -170,16 +190,21 @@ std::int64_t Session::collective_begins(const std::string& op, const std::string
       call.numel += tensor.numel();
       history_.counts.bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
     }
-    if (recorded()) {
-      call.target = target_of(tensors);
-      if (call.moment == "before-step" && !std::exchange(gradients_seen_, true)) {
-        look_at_gradients(
-            Stage::kCollectiveGradient, kSeen, [](const Entry&) { return true; }, false);
-      }
+    Target target;
+    // Buffers may be synchronized once per epoch.
+    if (recorded() || (call.moment == "outside" && call.numel > 1)) target = target_of(tensors);
+    call.target = target.text();
+    if (in_backward_) {
+      reduces_in_backward_ = true;
+      reduced_numels_.insert(call.numel);
+      // Still the local one.
+      if (target.is_gradient && !target.entry->info.ddp_index) examine_early(*target.entry);
     }
-    history_.token(call.target.starts_with("gradient") ? "Cg"
-                   : call.target.starts_with("weight") ? "Cw"
-                                                       : "C");
+    if (recorded() && call.moment == "before-step" && !std::exchange(gradients_seen_, true)) {
+      look_at_gradients(
+          Stage::kCollectiveGradient, kSeen, [](const Entry&) { return true; }, false);
+    }
+    history_.token(target.entry == nullptr ? "C" : target.is_gradient ? "Cg" : "Cw");
     LoggedCall logged;
     logged.step = number_;
     logged.numel = call.numel;
@@ -210,19 +235,24 @@ void Session::collective_ends(std::int64_t number) {
   });
 }
 
-// The name of the gradient or weight that is reduced; empty for a copy or anything else.
-std::string Session::target_of(const std::vector<at::Tensor>& tensors) {
-  if (tensors.empty() || tensors.front().layout() != at::kStrided) return "";
+std::string Session::Target::text() const {
+  if (entry == nullptr) return "";
+  return (is_gradient ? "gradient of " : "weight of ") + entry->info.name;
+}
+
+// The gradient or weight that is reduced; none for a copy or anything else.
+Session::Target Session::target_of(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty() || tensors.front().layout() != at::kStrided) return {};
   const void* data = tensors.front().data_ptr();
-  if (data == nullptr) return "";
+  if (data == nullptr) return {};
   for (const auto& entry : tensors_.entries()) {
     const at::Tensor gradient = entry->tensor.is_leaf() ? entry->tensor.grad() : at::Tensor();
     if (gradient.defined() && gradient.layout() == at::kStrided && gradient.data_ptr() == data)
-      return "gradient of " + entry->info.name;
+      return {entry.get(), true};
     if (entry->tensor.layout() == at::kStrided && entry->tensor.data_ptr() == data)
-      return "weight of " + entry->info.name;
+      return {entry.get(), false};
   }
-  return "";
+  return {};
 }
 
 }  // namespace ddp_doctor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "probes/libtorch/module/examination.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -25,8 +26,8 @@ std::string setting(const char* name) {
 
 int number_of(const char* name, int given, int otherwise) {
   if (given > 0) return given;
-  const int told = std::atoi(setting(name).c_str());
-  return told > 0 ? told : otherwise;
+  const std::string told = setting(name);
+  return told.empty() ? otherwise : std::max(1, std::atoi(told.c_str()));
 }
 
 // What the program was started as.

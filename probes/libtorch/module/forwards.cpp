@@ -61,6 +61,10 @@ void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
       if (entry->info.wrapper == wrapper) entry->read = false;
     }
     made.read = false;
+    // All ranks make a wrapper together: from there on they examine the same steps, whatever each
+    // did before.
+    before_ = number_ - 1;
+    recording_ = true;
     const std::string subject = "wrapper " + std::to_string(wrapper);
     fact(subject, "type", "\"DistributedDataParallel\"");
     fact(subject, "arguments",
@@ -154,7 +158,7 @@ void Session::forward_ends(int wrapper, const std::vector<at::Tensor>& outputs) 
     Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
     made.inside = false;
     writer_.call_ends(made.forward);
-    if (at::GradMode::is_enabled() && graphs_to_look_at_ > 0) look_at_graph(outputs);
+    if (recorded() && graphs_to_look_at_ > 0 && at::GradMode::is_enabled()) look_at_graph(outputs);
     enter(Phase::kBatch);
   });
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace ddp_doctor {
 namespace {
@@ -39,6 +40,22 @@ void History::call(Collective call) {
   }
 }
 
+void History::begin_round() {
+  if (std::exchange(in_round_, true)) return;
+  losses.clear();
+  round_ = last_step_;
+}
+
+void History::backward() {
+  begin_round();
+  ++counts.backwards;
+}
+
+void History::loss(double value) {
+  begin_round();
+  losses.push_back(value);
+}
+
 Mark History::now() const {
   return {counts, tokens_dropped_ + tokens_.size(), calls_dropped_ + calls_.size()};
 }
@@ -63,10 +80,10 @@ std::vector<Collective> History::calls(const Mark& since) const {
 }
 
 void History::step_ended(const std::vector<Mark>& begins) {
-  losses.clear();
+  in_round_ = false;
   last_step_ = now();
-  std::size_t tokens = last_step_.tokens;
-  std::size_t calls = last_step_.calls;
+  std::size_t tokens = round_.tokens;
+  std::size_t calls = round_.calls;
   for (const auto& begin : begins) {
     tokens = std::min(tokens, begin.tokens);
     calls = std::min(calls, begin.calls);

@@ -33,8 +33,11 @@ struct Mark {
 class History {
  public:
   Counts counts;
-  std::vector<double> losses;  // since the step before the last backward
+  std::vector<double> losses;  // of the last round: the backwards after a step, before the next
 
+  void backward();
+  // Of a backward that follows, or of one before the next step.
+  void loss(double value);
   void token(const std::string& text);
   // Adds a collective; repeated identical calls are counted together.
   void call(Collective call);
@@ -53,7 +56,12 @@ class History {
   std::size_t tokens_dropped_ = 0;
   std::deque<Collective> calls_;
   std::size_t calls_dropped_ = 0;
-  Mark last_step_;
+  void begin_round();
+
+  Mark last_step_;  // of any optimizer
+  // The step before the last round: an optimizer that has not stepped yet reads from there.
+  Mark round_;
+  bool in_round_ = false;
 };
 
 }  // namespace ddp_doctor

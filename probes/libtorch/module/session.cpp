@@ -103,10 +103,13 @@ void Session::enter(Phase phase) {
   writer_.enter(phase, number_);
 }
 
-bool Session::recorded() const {
+void Session::next_step() {
+  ++number_;
+  wanted_ = writer_.wanted_step();
+  const std::int64_t count = number_ - before_;
   // With several optimizers, one step of each.
-  return number_ <= settings_.warmup || number_ == wanted_ ||
-         number_ % settings_.every < std::max(1, optimizers_stepped_);
+  recording_ = count <= settings_.warmup || number_ == wanted_ ||
+               count % settings_.every < std::max(1, optimizers_stepped_);
 }
 
 void Session::event(const std::string& kind, const std::string& text) {
@@ -140,7 +143,7 @@ void Session::site(const std::string& what, const CodePlace& where) {
 }
 
 void Session::note_loss(double loss) {
-  passive("loss", [&] { history_.losses.push_back(loss); });
+  passive("loss", [&] { history_.loss(loss); });
 }
 
 void Session::raised(const std::string& text) {

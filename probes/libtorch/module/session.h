@@ -34,6 +34,10 @@ struct SessionSettings {
   std::int64_t values_budget = 96 << 20;  // bytes
 };
 
+// Recorded steps whose outputs' graphs are read: the first ones, and after each change of what is
+// used.
+inline constexpr int kGraphs = 2;
+
 class Session : public TrainingObserver, public std::enable_shared_from_this<Session> {
  public:
   static std::shared_ptr<Session> make(const SessionSettings& settings);
@@ -108,7 +112,8 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   void fact(const std::string& subject, const std::string& key, const std::string& json);
   void site(const std::string& what, const CodePlace& where);
   void enter(Phase phase);
-  bool recorded() const;
+  bool recorded() const { return recording_; }
+  void next_step();
 
   // forwards.cpp
   void operation_reads(const at::RecordFunction& operation) noexcept;
@@ -119,12 +124,19 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
 
   // backwards.cpp
   void gradient_arrived(int id) noexcept;
+  void unwrapped_arrives(Entry& entry);
+  void examine_early(Entry& entry);
   void backward_begins(int first);
   void backward_ends();
   void call_at_the_end(int hops);
   template <class Wanted>
   void look_at_gradients(Stage stage, int what, const Wanted& wanted, bool keep);
-  std::string target_of(const std::vector<at::Tensor>& tensors);
+  struct Target {
+    Entry* entry = nullptr;
+    bool is_gradient = false;
+    std::string text() const;  // as Collective has it
+  };
+  Target target_of(const std::vector<at::Tensor>& tensors);
 
   // steps.cpp
   OptimizerState& known(const torch::optim::Optimizer& optimizer);
@@ -153,6 +165,8 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   std::set<std::string> warned_, sites_;
   std::map<std::pair<std::string, std::string>, std::string> facts_;
   std::int64_t number_ = 1;  // of the step under way
+  std::int64_t before_ = 0;  // steps before the last wrapper was made
+  bool recording_ = true;    // tensors are examined in this step
   std::int64_t wanted_ = 0;
   Phase phase_ = Phase::kBatch;
   Phase phase_before_collective_ = Phase::kBatch;
@@ -161,13 +175,17 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   bool in_backward_ = false;
   bool fresh_ = false;  // gradients arrived that no optimizer has taken
   bool unwrapped_arrived_ = false;
-  bool gradients_seen_ = false;  // those at the first collective before this step
+  bool reduces_in_backward_ = false;        // the program has called a collective in one
+  std::set<std::int64_t> reduced_numels_;   // elements of those since the last gradient arrived
+  std::unordered_set<const Entry*> early_;  // unwrapped, and examined in this backward
+  bool gradients_seen_ = false;             // those at the first collective before this step
   bool keep_gradients_ = false;
   std::vector<Entry*> accumulating_;  // whose gradients wait for another micro-batch
-  int graphs_to_look_at_ = 2;         // steps: the first two, and after each change of what is used
+  int graphs_to_look_at_ = kGraphs;
   std::optional<std::unordered_set<int>> in_output_;
 
   int step_depth_ = 0;
+  bool updating_ = false;  // an optimizer has its gradients, and its step() has not returned
   bool state_written_ = false;
   std::optional<std::vector<int>> unused_before_;
   std::optional<StepRecord> last_row_;

@@ -70,15 +70,20 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
     }
     if (!state_written_) write_initial_state();
     if (!recorded()) return;
-    TensorTable::Pairs pairs;
-    for (const Entry* entry : state.entries) pairs.emplace_back(entry, entry->tensor);
+    // Written by something other than an optimizer, or newer than step 0.
+    const auto is_written = [&](const Entry& entry) {
+      return !entry.began ||
+             (entry.seen_in == number_ - 1 && entry.seen_version != entry.tensor._version());
+    };
+    TensorTable::Pairs pairs, written;
+    for (Entry* entry : covered(state)) {
+      pairs.emplace_back(entry, entry->tensor);
+      if (!is_written(*entry)) continue;
+      written.emplace_back(entry, entry->tensor);
+      entry->began = true;
+    }
     tensors_.observe(Stage::kWeightBefore, take::kSample, pairs);
-    std::erase_if(pairs, [&](const auto& pair) {
-      const auto& [entry, tensor] = pair;
-      return entry->seen_in != number_ - 1 || entry->seen_version == tensor._version();
-    });
-    // Weights written by something other than an optimizer.
-    if (!pairs.empty()) tensors_.observe(Stage::kWeightBefore, take::kDigest, pairs);
+    if (!written.empty()) tensors_.observe(Stage::kWeightBefore, take::kDigest, written);
   });
 }
 
@@ -124,8 +129,10 @@ void Session::write_initial_state() {
   state_written_ = true;
   writer_.swap();  // what was seen of step 1 so far must not go into step 0's row
   TensorTable::Pairs parameters, buffers;
-  for (const auto& entry : tensors_.entries())
+  for (const auto& entry : tensors_.entries()) {
     (entry->is_parameter() ? parameters : buffers).emplace_back(entry.get(), entry->tensor);
+    entry->began = true;
+  }
   tensors_.observe(Stage::kWeight, kSeen | take::kKeep, parameters);
   tensors_.observe(Stage::kBuffer, kSeen, buffers);
   StepRecord zero;
@@ -143,6 +150,7 @@ void Session::closure_begins() {
 
 void Session::gradients_ready(torch::optim::Optimizer& optimizer) {
   passive("gradients_ready", [&] {
+    updating_ = step_depth_ > 0;
     if (!recorded()) return;
     TensorTable::Pairs pairs;
     for (const Entry* entry : covered(known(optimizer))) {
@@ -184,7 +192,11 @@ const std::vector<Entry*>& Session::covered(OptimizerState& state) {
 void Session::step_ends(torch::optim::Optimizer& optimizer) {
   passive("step_ends", [&] {
     step_depth_ = std::max(0, step_depth_ - 1);
-    if (step_depth_ > 0) return;
+    if (step_depth_ > 0) {
+      fresh_ = false;  // an optimizer inside another one has used the gradients
+      return;
+    }
+    updating_ = false;
     const auto now = steady_clock_now();
     const auto probe_ns = probe_ns_;
     OptimizerState& state = known(optimizer);
@@ -207,11 +219,10 @@ void Session::step_ends(torch::optim::Optimizer& optimizer) {
     history_.step_ended(begins);
     for (const auto& entry : tensors_.entries()) entry->read = false;
     in_output_.reset();
-    graphs_to_look_at_ = std::max(0, graphs_to_look_at_ - 1);
+    if (recorded()) graphs_to_look_at_ = std::max(0, graphs_to_look_at_ - 1);
     fresh_ = gradients_seen_ = false;
     accumulating_.clear();
-    ++number_;
-    wanted_ = writer_.wanted_step();
+    next_step();
     if (number_ == kFieldsStep) {
       for (std::size_t i = 0; i < wrappers_.size(); ++i)
         write_fields(static_cast<int>(i), "runtime");
@@ -288,7 +299,9 @@ void Session::look_after(OptimizerState& state, StepRecord& row) {
   for (const auto& usage : row.usages) {
     if (!usage.used) unused.push_back(usage.tensor);
   }
-  if (unused_before_ && *unused_before_ != unused) graphs_to_look_at_ = 3;
+  if (unused_before_ && *unused_before_ != unused) {
+    graphs_to_look_at_ = kGraphs + 1;  // and this step, which counts, too
+  }
   unused_before_ = unused;
   TensorTable::Pairs pairs;
   for (Entry* entry : entries) {

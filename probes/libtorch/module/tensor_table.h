@@ -28,6 +28,7 @@ struct Entry {
   int arrivals = 0;
   int arrivals_at_step = 0;
   int last_backward = 0;
+  bool began = false;             // its weight before its first step was examined
   std::int64_t seen_in = 0;       // the step in which its weight was last examined
   std::int64_t seen_version = 0;  // which every write in place counts up
 

@@ -224,7 +224,7 @@ class Steps:
         session.record.usages(usages)
         if unused != self.unused_before:
             if self.unused_before is not None:
-                session.forwards.graph_steps_left = GRAPH_STEPS
+                session.forwards.graph_steps_left = GRAPH_STEPS + 1  # and this step, which counts, too
             self.unused_before = unused
         pairs = [(e, e.ref()) for e in covered if e.ref() is not None]
         session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, pairs)
