@@ -73,7 +73,7 @@ void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
                          {"broadcast_buffers", options.broadcast_buffers},
                          {"gradient_as_bucket_view", options.gradient_as_bucket_view}})
              .dump());
-    const std::vector<int> ranks = ranks_of_group(group, settings_.world_size);
+    const std::vector<int> ranks = ranks_of_group(group, settings_.header.world_size);
     made.group_known = !ranks.empty();
     if (made.group_known) fact(subject, "ranks", nlohmann::json(ranks).dump());
     made.group = ranks_text(ranks);
@@ -116,7 +116,7 @@ void Session::write_fields(int wrapper, const char* moment) {
 
 std::string Session::ranks_text(const std::vector<int>& ranks) const {
   std::string text;
-  if (static_cast<int>(ranks.size()) == settings_.world_size) return text;
+  if (static_cast<int>(ranks.size()) == settings_.header.world_size) return text;
   for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
   return text;
 }
@@ -158,13 +158,18 @@ void Session::forward_ends(int wrapper, const std::vector<at::Tensor>& outputs) 
     Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
     made.inside = false;
     writer_.call_ends(made.forward);
-    if (recorded() && graphs_to_look_at_ > 0 && at::GradMode::is_enabled()) look_at_graph(outputs);
+    look_at_graph(outputs);
     enter(Phase::kBatch);
   });
 }
 
+void Session::forward_returns(const std::vector<at::Tensor>& outputs) {
+  passive("forward_returns", [&] { look_at_graph(outputs); });
+}
+
 // Which parameters the outputs depend on, read from autograd's graph.
 void Session::look_at_graph(const std::vector<at::Tensor>& outputs) {
+  if (!recorded() || graphs_to_look_at_ == 0 || !at::GradMode::is_enabled()) return;
   if (!in_output_) in_output_.emplace();
   std::vector<const torch::autograd::Node*> pending;
   std::unordered_set<const torch::autograd::Node*> visited;

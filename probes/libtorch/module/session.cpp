@@ -2,56 +2,15 @@
 #include "probes/libtorch/module/session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "lib/version.h"
 
 namespace ddp_doctor {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr std::size_t kMaxWarnings = 100;
-
-std::string torch_version() {
-  return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
-}
-
-RecordHeader header_of(const SessionSettings& settings) {
-  RecordHeader header;
-  header.rank = settings.rank;
-  header.world_size = settings.world_size;
-  header.probe = "cpp";
-  header.program = settings.program;
-  header.details = {
-      {"torch_version", torch_version()},          {"tool_version", kVersion},
-      {"pid", std::to_string(::getpid())},         {"every", std::to_string(settings.every)},
-      {"warmup", std::to_string(settings.warmup)}, {"summary", "C++"}};
-  return header;
-}
-
-// process-PID.json: which process is which rank, for a launcher that started none of them itself.
-void write_note(const SessionSettings& settings) {
-  const nlohmann::json note = {{"schema_version", 1},
-                               {"pid", ::getpid()},
-                               {"parent", ::getppid()},
-                               {"torch", torch_version()},
-                               {"distributed", true},
-                               {"rank", settings.rank},
-                               {"world_size", settings.world_size},
-                               {"steps", 0},
-                               {"seen", nlohmann::json::array()}};
-  const fs::path file = settings.folder / fmt::format("process-{}.json", ::getpid());
-  std::ofstream(file.string() + ".new") << note.dump();
-  std::error_code ignored;
-  fs::rename(file.string() + ".new", file, ignored);
-}
 
 // Relative to the working directory if the file is below it, as in the Python probe.
 std::string shown(const char* file) {
@@ -78,21 +37,21 @@ std::shared_ptr<Session> Session::make(const SessionSettings& settings) {
   });
   session->tensors_.on_trouble(
       [here = session.get()](const std::string& text) { here->warn(text); });
-  write_note(settings);
   return session;
 }
 
 Session::Session(const SessionSettings& settings)
     : settings_(settings),
-      writer_(settings.folder, header_of(settings), settings.values_budget),
+      writer_(settings.folder, settings.header, settings.values_budget),
       tensors_(writer_),
       started_ns_(wall_clock_now()),
       began_ns_(steady_clock_now()) {
   enter(Phase::kBatch);
 }
 
-void Session::attach(const ModuleState& module) {
+void Session::attach(const ModuleState& module, bool stays) {
   passive("attach", [&] {
+    if (stays) attached_.push_back(module);
     tensors_.add_module(module, {}, history_.counts.backwards);
     tensors_.describe();
   });
@@ -108,7 +67,7 @@ void Session::next_step() {
   wanted_ = writer_.wanted_step();
   const std::int64_t count = number_ - before_;
   // With several optimizers, one step of each.
-  recording_ = count <= settings_.warmup || number_ == wanted_ ||
+  recording_ = count <= settings_.warmup || number_ == wanted_ || number_ == settings_.last ||
                count % settings_.every < std::max(1, optimizers_stepped_);
 }
 
@@ -138,7 +97,7 @@ void Session::fact(const std::string& subject, const std::string& key, const std
 }
 
 void Session::site(const std::string& what, const CodePlace& where) {
-  if (sites_.insert(what).second)
+  if (*where.file != '\0' && sites_.insert(what).second)
     writer_.write_site({what, number_, shown(where.file), where.line, {}});
 }
 

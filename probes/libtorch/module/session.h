@@ -16,6 +16,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "lib/error.h"
 #include "lib/record/rank_writer.h"
 #include "probes/libtorch/ddp/distributed_data_parallel.h"
 #include "probes/libtorch/ddp/observer.h"
@@ -26,11 +27,11 @@ namespace ddp_doctor {
 
 struct SessionSettings {
   std::filesystem::path folder;
-  int rank = 0;
-  int world_size = 1;
-  std::string program;
+  RecordHeader header;
   std::int64_t every = 10;
   std::int64_t warmup = 20;
+  std::int64_t last = 0;                  // the program's last step, where that is known
+  bool keeps_initial_state = true;        // its values, beside the digests
   std::int64_t values_budget = 96 << 20;  // bytes
 };
 
@@ -43,13 +44,21 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   static std::shared_ptr<Session> make(const SessionSettings& settings);
   explicit Session(const SessionSettings& settings);
 
-  void attach(const ModuleState& module);
+  // `stays`: its tensors can be collected again as long as the session lives.
+  void attach(const ModuleState& module, bool stays = false);
   // The operations of this thread show which parameters a forward reads.
   void watch_operations();
   void unwatch_operations();
   void note_loss(double loss);
+  void enter(Phase phase);
+  // Writes the state before step 1, whose time begins now. Otherwise both are done when it begins.
+  void begin_training();
+  // What a forward without a wrapper returned.
+  void forward_returns(const std::vector<at::Tensor>& outputs);
   // The program has finished, or raised an exception whose text is unknown.
   void finish(bool raised);
+  // Why the record is incomplete; empty if it is not.
+  const std::string& unwritten() const { return unwritten_; }
 
   int wrapper_begins(const ModuleState& module, const CodePlace& where) override;
   void wrapper_made(int wrapper, DataParallelReducer& reducer,
@@ -111,7 +120,6 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   void event(const std::string& kind, const std::string& text);
   void fact(const std::string& subject, const std::string& key, const std::string& json);
   void site(const std::string& what, const CodePlace& where);
-  void enter(Phase phase);
   bool recorded() const { return recording_; }
   void next_step();
 
@@ -148,6 +156,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   StepRecord row_of(const OptimizerState& known) const;
   std::vector<Usage> usages(const OptimizerState& known, const std::vector<Entry*>& covered);
   void look_after(OptimizerState& known, StepRecord& row);
+  void restart_clock();
   void leave_values(const std::vector<Entry*>& covered);
   void observe_buffers();
   void last_look();
@@ -158,10 +167,12 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   TensorTable tensors_;
   History history_;
   std::vector<Wrapper> wrappers_;
+  std::vector<ModuleState> attached_;  // those that stay
   std::vector<std::unique_ptr<OptimizerState>> optimizers_;
   int optimizers_stepped_ = 0;
   bool closed_ = false, busy_ = false, raised_ = false;
   std::string last_error_;  // thrown by c10d, and perhaps caught
+  std::string unwritten_;
   std::set<std::string> warned_, sites_;
   std::map<std::pair<std::string, std::string>, std::string> facts_;
   std::int64_t number_ = 1;  // of the step under way
@@ -191,6 +202,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   std::optional<StepRecord> last_row_;
   std::int64_t last_examined_ = 0;
   std::int64_t probe_ns_ = 0, started_ns_ = 0, began_ns_ = 0;
+  std::int64_t writing_ns_ = 0;  // of the last row, charged to the next one
 };
 
 inline constexpr int kSeen = take::kDigest | take::kSample;
@@ -207,6 +219,9 @@ void Session::passive(const char* where, const Work& work) noexcept {
   const auto begin = steady_clock_now();
   try {
     work();
+  } catch (const Error& error) {
+    if (unwritten_.empty()) unwritten_ = error.what();
+    failed(where, error.what());
   } catch (const c10::Error& error) {
     failed(where, error.what_without_backtrace());
   } catch (const std::exception& error) {

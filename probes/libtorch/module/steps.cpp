@@ -20,6 +20,11 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
   return held;
 }
 
+// Every write in place counts it up.
+std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
+}
+
 // A gradient that no backward of this step computed; the zeros of zero_grad do not count.
 bool has_gradient(const at::Tensor& parameter) {
   const at::Tensor gradient = parameter.grad();
@@ -73,7 +78,7 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
     // Written by something other than an optimizer, or newer than step 0.
     const auto is_written = [&](const Entry& entry) {
       return !entry.began ||
-             (entry.seen_in == number_ - 1 && entry.seen_version != entry.tensor._version());
+             (entry.seen_in == number_ - 1 && entry.seen_version != version_of(entry.tensor));
     };
     TensorTable::Pairs pairs, written;
     for (Entry* entry : covered(state)) {
@@ -132,8 +137,10 @@ void Session::write_initial_state() {
   for (const auto& entry : tensors_.entries()) {
     (entry->is_parameter() ? parameters : buffers).emplace_back(entry.get(), entry->tensor);
     entry->began = true;
+    entry->seen_version = version_of(entry->tensor);
   }
-  tensors_.observe(Stage::kWeight, kSeen | take::kKeep, parameters);
+  const int keep = settings_.keeps_initial_state ? take::kKeep : 0;
+  tensors_.observe(Stage::kWeight, kSeen | keep, parameters);
   tensors_.observe(Stage::kBuffer, kSeen, buffers);
   StepRecord zero;
   zero.started_ns = started_ns_;
@@ -205,7 +212,8 @@ void Session::step_ends(torch::optim::Optimizer& optimizer) {
     row.duration_ns = std::max<std::int64_t>(0, now - began_ns_ - probe_ns);
     row.examined = recorded() && !covered(state).empty() && !state.hooked_late;
     if (row.examined) look_after(state, row);
-    row.probe_ns = probe_ns + steady_clock_now() - now;
+    const auto looked = steady_clock_now();
+    row.probe_ns = probe_ns + (looked - now) + writing_ns_;
     writer_.write_step(row);
     last_row_ = std::move(row);
 
@@ -228,11 +236,21 @@ void Session::step_ends(torch::optim::Optimizer& optimizer) {
         write_fields(static_cast<int>(i), "runtime");
     }
     enter(Phase::kBatch);
-    began_ns_ = steady_clock_now();
-    started_ns_ = wall_clock_now();
-    // The time of this function counts neither for the program nor for the next step's examination.
-    probe_ns_ = -(began_ns_ - now);
+    restart_clock();
+    writing_ns_ = began_ns_ - looked;
+    probe_ns_ = -(began_ns_ - now);  // which passive() adds
   });
+}
+
+void Session::restart_clock() {
+  began_ns_ = steady_clock_now();
+  started_ns_ = wall_clock_now();
+}
+
+void Session::begin_training() {
+  passive("begin_training", [&] { write_initial_state(); });
+  restart_clock();
+  probe_ns_ = 0;
 }
 
 StepRecord Session::row_of(const OptimizerState& state) const {
@@ -307,15 +325,22 @@ void Session::look_after(OptimizerState& state, StepRecord& row) {
   for (Entry* entry : entries) {
     pairs.emplace_back(entry, entry->tensor);
     entry->seen_in = number_;
-    entry->seen_version = entry->tensor._version();
+    entry->seen_version = version_of(entry->tensor);
   }
-  tensors_.observe(Stage::kWeight, kSeen | take::kKeep, pairs);
+  const int keep = number_ == settings_.last ? take::kKeepLast : take::kKeep;
+  tensors_.observe(Stage::kWeight, kSeen | keep, pairs);
   observe_buffers();
   last_examined_ = number_;
   if (number_ == wanted_) leave_values(entries);
 }
 
 void Session::observe_buffers() {
+  // A script re-assigns them.
+  for (std::size_t i = 0; i < wrappers_.size(); ++i) {
+    if (wrappers_[i].module.tensors)
+      tensors_.follow(wrappers_[i].module, static_cast<int>(i), history_.counts.backwards);
+  }
+  for (const auto& module : attached_) tensors_.follow(module, {}, history_.counts.backwards);
   TensorTable::Pairs pairs;
   for (const auto& entry : tensors_.entries()) {
     if (!entry->is_parameter()) pairs.emplace_back(entry.get(), entry->tensor);

@@ -55,7 +55,7 @@ class TensorTable {
   Entry* add_unknown(const at::Tensor& parameter, std::size_t position, int backwards);
   // Updates a wrapped module: tensors that replaced others, or that have new gradient accumulators
   // (after .to(torch::kDouble)), are not what the reducer hooked.
-  void follow(const ModuleState& module, int wrapper, int backwards);
+  void follow(const ModuleState& module, std::optional<int> wrapper, int backwards);
   // This wrapper was never constructed.
   void unwrap(int wrapper);
 
