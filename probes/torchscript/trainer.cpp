@@ -45,9 +45,7 @@ void drop_gradients(const std::vector<at::Tensor>& parameters) {
 SessionSettings settings_of(const WorkerOptions& options, const std::string& substitutions) {
   SessionSettings settings;
   settings.folder = options.record;
-  settings.every = options.every;
-  settings.warmup = 1;
-  settings.last = options.steps;
+  settings.schedule = {.every = options.every, .warmup = 1, .last = options.steps};
   settings.keeps_initial_state = false;  // all ranks load the same file
   settings.values_budget = options.keep_values_mib << 20;
   RecordHeader& header = settings.header;

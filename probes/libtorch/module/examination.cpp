@@ -103,8 +103,9 @@ Examination::Examination(const ProcessGroupPtr& group, const ExaminationSettings
   if (folder_.empty()) return;
   SessionSettings settings;
   settings.folder = folder_;
-  settings.every = number_of("DDP_DOCTOR_EVERY", given.every, 10);
-  settings.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, 20);
+  ScheduleSettings& schedule = settings.schedule;
+  schedule.every = number_of("DDP_DOCTOR_EVERY", given.every, 10);
+  schedule.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, 20);
   RecordHeader& header = settings.header;
   header.rank = group->getRank();
   header.world_size = group->getSize();
@@ -113,8 +114,8 @@ Examination::Examination(const ProcessGroupPtr& group, const ExaminationSettings
   if (header.program.empty()) header.program = own_name();
   header.details = {
       {"torch_version", torch_version()},          {"tool_version", kVersion},
-      {"pid", std::to_string(::getpid())},         {"every", std::to_string(settings.every)},
-      {"warmup", std::to_string(settings.warmup)}, {"summary", "C++"}};
+      {"pid", std::to_string(::getpid())},         {"every", std::to_string(schedule.every)},
+      {"warmup", std::to_string(schedule.warmup)}, {"summary", "C++"}};
   try {
     if (unobserved_wrappers() > 0)
       throw Error(

@@ -7,19 +7,6 @@
 #include <chrono>
 
 namespace ddp_doctor {
-namespace {
-
-namespace fs = std::filesystem;
-constexpr std::size_t kMaxWarnings = 100;
-
-// Relative to the working directory if the file is below it, as in the Python probe.
-std::string shown(const char* file) {
-  std::error_code failure;
-  const fs::path relative = fs::proximate(file, failure);
-  return failure || relative.string().starts_with("..") ? std::string(file) : relative.string();
-}
-
-}  // namespace
 
 std::int64_t wall_clock_now() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -36,7 +23,7 @@ std::shared_ptr<Session> Session::make(const SessionSettings& settings) {
     if (const auto here = weak.lock()) here->gradient_arrived(id);
   });
   session->tensors_.on_trouble(
-      [here = session.get()](const std::string& text) { here->warn(text); });
+      [here = session.get()](const std::string& text) { here->journal_.warn(text); });
   return session;
 }
 
@@ -44,6 +31,7 @@ Session::Session(const SessionSettings& settings)
     : settings_(settings),
       writer_(settings.folder, settings.header, settings.values_budget),
       tensors_(writer_),
+      schedule_(settings.schedule),
       started_ns_(wall_clock_now()),
       began_ns_(steady_clock_now()) {
   enter(Phase::kBatch);
@@ -57,48 +45,21 @@ void Session::attach(const ModuleState& module, bool stays) {
   });
 }
 
-void Session::enter(Phase phase) {
-  phase_ = phase;
-  writer_.enter(phase, number_);
-}
-
-void Session::next_step() {
-  ++number_;
-  wanted_ = writer_.wanted_step();
-  const std::int64_t count = number_ - before_;
-  // With several optimizers, one step of each.
-  recording_ = count <= settings_.warmup || number_ == wanted_ || number_ == settings_.last ||
-               count % settings_.every < std::max(1, optimizers_stepped_);
-}
-
-void Session::event(const std::string& kind, const std::string& text) {
-  writer_.write_event({number_, wall_clock_now(), kind, name_of(phase_), text});
-}
-
-// Something is not examined. Each text is reported once.
-void Session::warn(const std::string& text) {
-  if (warned_.size() < kMaxWarnings && warned_.insert(text).second) event("warning", text);
-}
-
 void Session::failed(const char* where, const char* what) noexcept {
   try {
-    warn(fmt::format("the probe failed in {}: {}", where, what));
+    journal_.warn(fmt::format("the probe failed in {}: {}", where, what));
   } catch (...) {
     closed_ = true;  // the record can no longer be written
   }
 }
 
-// Written if it is new or changed.
-void Session::fact(const std::string& subject, const std::string& key, const std::string& json) {
-  auto& last = facts_[{subject, key}];
-  if (last == json) return;
-  last = json;
-  writer_.write_fact({number_, subject, key, json});
-}
-
-void Session::site(const std::string& what, const CodePlace& where) {
-  if (*where.file != '\0' && sites_.insert(what).second)
-    writer_.write_site({what, number_, shown(where.file), where.line, {}});
+LoggedCall Session::call_of(int wrapper, const char* op) const {
+  LoggedCall call;
+  call.step = schedule_.number();
+  call.op = op;
+  call.group = wrappers_[static_cast<std::size_t>(wrapper)].group;
+  call.target = "wrapper " + std::to_string(wrapper);
+  return call;
 }
 
 void Session::note_loss(double loss) {
@@ -108,7 +69,7 @@ void Session::note_loss(double loss) {
 void Session::raised(const std::string& text) {
   passive("raised", [&] {
     if (std::exchange(raised_, true)) return;
-    event("error", text.substr(0, 16000));
+    journal_.event("error", text.substr(0, 16000));
   });
 }
 
@@ -127,7 +88,7 @@ void Session::finish(bool raised) {
   });
   passive("finish", [&] {
     enter(Phase::kFinished);
-    if (!raised_) event("end", "");
+    if (!raised_) journal_.event("end", "");
     closed_ = true;
     writer_.close();
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program did, in order. Each optimizer reads the part since its own last step. The same as
-// probes/python/ddp_doctor_probe/history.py; docs/record.md has the grammar of a trace.
+// What a program did, in order. Each optimizer reads the part since its own last step.
+// docs/record.md has the grammar of a trace.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,8 @@ class History {
   Mark beginning() const { return {{}, tokens_dropped_, calls_dropped_}; }
   std::string trace(const Mark& since) const;
   std::vector<Collective> calls(const Mark& since) const;
+  // What was counted since, without what only the clock and the optimizer know.
+  StepRecord row(const Mark& since) const;
   // Forgets what no optimizer (these are their last steps) will read again, and what is too old: an
   // optimizer that never steps again must not keep everything.
   void step_ended(const std::vector<Mark>& begins);

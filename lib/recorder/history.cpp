@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "probes/libtorch/module/history.h"
+#include "lib/recorder/history.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -77,6 +78,23 @@ std::vector<Collective> History::calls(const Mark& since) const {
   const std::size_t from = std::max(since.calls, calls_dropped_) - calls_dropped_;
   return {calls_.begin() + static_cast<std::ptrdiff_t>(std::min(from, calls_.size())),
           calls_.end()};
+}
+
+StepRecord History::row(const Mark& since) const {
+  const Counts& before = since.counts;
+  StepRecord row;
+  row.backwards = counts.backwards - before.backwards;
+  row.unsynchronized_backwards = counts.unsynchronized - before.unsynchronized;
+  row.forwards_through_wrapper = counts.through - before.through;
+  row.forwards_around_wrapper = counts.around - before.around;
+  row.collectives = counts.collectives - before.collectives;
+  row.collective_bytes = counts.bytes - before.bytes;
+  row.trace = trace(since);
+  row.calls = calls(since);
+  if (!losses.empty())
+    row.loss =
+        std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+  return row;
 }
 
 void History::step_ended(const std::vector<Mark>& begins) {
