@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the parameters took part in a facts.
+// How the parameters took part in a step.
 #pragma once
 
 #include <functional>

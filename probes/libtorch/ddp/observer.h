@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Events that the C++ parts of a training program report: forwards of wrappers, steps of observed
-// optimizers, collectives of observed process groups. Examination (probes/module) receives them;
+// optimizers, collectives of observed process groups. Examination (module/) receives them;
 // without one, reporting costs a pointer check.
 //
 // No function throws, waits, or changes anything in the training.
