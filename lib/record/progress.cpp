@@ -11,14 +11,9 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::array<char, 8> kProgressMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '4'};
+constexpr std::array<char, 8> kProgressMagic = {'D', 'D', 'P', 'd', 'p', 'r', 'g', '5'};
 
 }  // namespace
-
-struct PublishedState {
-  std::int64_t after_steps;  // the step + 1; 0: none
-  std::uint64_t digest;
-};
 
 // The file's content, in the byte order of the machine, on which alone changed_ns has a meaning.
 struct ProgressMap {
@@ -30,8 +25,6 @@ struct ProgressMap {
   std::int64_t wanted_step;  // the watcher's only, as are these:
   std::int64_t compared;     // the step so far + 1; 0: there is no watcher
   std::int64_t differing;    // the first step at which replicas differ + 1; 0: none
-  std::array<PublishedState, 2> published;
-  std::int64_t publications;
 };
 
 const char* name_of(Phase phase) {
@@ -62,7 +55,7 @@ const char* name_of(Phase phase) {
 
 ProgressWriter::ProgressWriter(const std::filesystem::path& file)
     : file_(file, sizeof(ProgressMap)),
-      map_(new (file_.data()) ProgressMap{kProgressMagic, 0, 0, 0, 0, 0, 0, 0, {}, 0}) {}
+      map_(new (file_.data()) ProgressMap{kProgressMagic, 0, 0, 0, 0, 0, 0, 0}) {}
 
 void ProgressWriter::enter(Phase phase, std::int64_t step) noexcept {
   using std::chrono::steady_clock;  // CLOCK_MONOTONIC, which Linux reads without a system call
@@ -82,33 +75,12 @@ Watched ProgressWriter::watched() const noexcept {
   return watched;
 }
 
-void ProgressWriter::publish_state(std::int64_t step, std::uint64_t digest) noexcept {
-  PublishedState& state = map_->published[static_cast<std::size_t>(map_->publications++ % 2)];
-  store(state.after_steps, std::int64_t{0});
-  store(state.digest, digest);
-  store_last(state.after_steps, step + 1);
-}
-
-Phase ProgressWriter::phase() const noexcept { return static_cast<Phase>(load(map_->phase)); }
-
-std::int64_t ProgressWriter::step() const noexcept { return load(map_->step); }
-
 Progress read_progress(const std::filesystem::path& file) noexcept {
   ProgressMap map;
   if (!read_bytes(file, &map, sizeof map)) return {};
   if (map.magic != kProgressMagic || map.phase > static_cast<std::uint32_t>(Phase::kUnexamined))
     return {};
   return {static_cast<Phase>(map.phase), map.step, map.changed_ns};
-}
-
-std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
-                                             std::int64_t step) noexcept {
-  ProgressMap map;
-  if (!read_bytes(file, &map, sizeof map) || map.magic != kProgressMagic) return {};
-  for (const PublishedState& state : map.published) {
-    if (state.after_steps == step + 1) return state.digest;
-  }
-  return {};
 }
 
 bool tell_watched(const std::filesystem::path& file, const Watched& watched) noexcept {

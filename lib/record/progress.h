@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The progress map: a small memory-mapped file per rank with what the rank is doing now, which
-// values the watcher requests, and a digest of the rank's state for its peers.
+// The progress map: a small memory-mapped file per rank with what the rank is doing now, and
+// which values the watcher requests.
 //
 // The rank writes it with plain stores, without system calls or locks, from any thread; watchers
 // read the same file. Torn reads are harmless: every field is a single aligned word.
@@ -54,11 +54,6 @@ class ProgressWriter {
   std::int64_t wanted_step() const noexcept;
   // How far the watcher has compared the replicas.
   Watched watched() const noexcept;
-  // Lets peers compare their state after `step` with this rank's. Only the last two steps are kept:
-  // a rank that publishes waits for its peers, or skips the comparison.
-  void publish_state(std::int64_t step, std::uint64_t digest) noexcept;
-  Phase phase() const noexcept;
-  std::int64_t step() const noexcept;
 
  private:
   MappedFile file_;
@@ -68,10 +63,6 @@ class ProgressWriter {
 // The rank's current state; the default Progress if the file is missing, too short or not a
 // progress map.
 Progress read_progress(const std::filesystem::path& file) noexcept;
-
-// What the rank published for `step`; nothing before that, or after it published two more steps.
-std::optional<std::uint64_t> published_state(const std::filesystem::path& file,
-                                             std::int64_t step) noexcept;
 
 // Writes how far the replicas have been compared, and where they differ.
 bool tell_watched(const std::filesystem::path& file, const Watched& watched) noexcept;

@@ -109,17 +109,28 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
     return step.find(rank, id, Stage::kReducedGradient) ? Stage::kReducedGradient
                                                         : Stage::kGradient;
   };
+  // Where neither a reducer nor a collective changed it, the optimizer got it.
+  const auto local_stage = [&](int rank, int id) -> std::optional<Stage> {
+    if (step.find(rank, id, Stage::kLocalGradient)) return Stage::kLocalGradient;
+    const auto* record = step.at(rank);
+    const bool untouched = record != nullptr && record->collectives == 0 &&
+                           !step.find(rank, id, Stage::kReducedGradient) &&
+                           !step.sample(rank, id, Stage::kLocalGradient);
+    if (untouched && step.find(rank, id, Stage::kGradient)) return Stage::kGradient;
+    return {};
+  };
   std::map<int, std::vector<double>> means;
   for (int id : trainable) means[id].resize(static_cast<std::size_t>(tensor_of(id).numel));
   for (const auto& [rank, file] : kept.files) {
     const RankValues values(kept, rank, step.recorded(rank));
     for (int id : trainable) {
-      if (!step.find(rank, id, Stage::kLocalGradient)) {
+      const auto stage = local_stage(rank, id);
+      if (!stage) {
         const auto usage = step.usage(rank, id);
         if (usage && usage->used) return {};  // it had one, and it was not seen
         continue;
       }
-      const auto local = values.of(tensor_of(id), Stage::kLocalGradient);
+      const auto local = values.of(tensor_of(id), *stage);
       if (!local) return {};
       auto& mean = means[id];
       for (std::size_t i = 0; i < mean.size(); ++i)

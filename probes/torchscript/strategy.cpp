@@ -11,6 +11,7 @@
 
 #include "lib/error.h"
 #include "lib/record/worker.h"
+#include "probes/libtorch/collectives/observed_process_group.h"
 #include "probes/libtorch/ddp/process_group.h"
 #include "probes/libtorch/ddp/tensors.h"
 
@@ -21,27 +22,18 @@ namespace {
 class Wrapped : public Strategy {
  public:
   Wrapped(ModuleState module, const ProcessGroupPtr& process_group,
-          const DistributedDataParallelOptions& options, CollectiveCalls& calls)
-      : calls_(calls), reducer_(std::move(module), process_group, options) {}
+          const DistributedDataParallelOptions& options)
+      : reducer_(std::move(module), process_group, options, CodePlace()) {}
 
   c10::IValue forward(const std::function<c10::IValue()>& forward) override {
-    const bool sends_buffers = !reducer_.module().buffers().empty();
-    return calls_.of_wrapper("ddp.forward", sends_buffers, [&] {
-      reducer_.before_forward();
-      c10::IValue output = forward();
-      ++counts_.forwards_through_wrapper;
-      replace_tensors(output, reducer_.after_forward(collect_tensors(output)));
-      return output;
-    });
-  }
-  void backward(bool reduced, const std::function<void()>& backward) override {
-    if (!reduced) return backward();
-    calls_.of_wrapper("ddp.backward", true, backward);
+    reducer_.before_forward();
+    c10::IValue output = forward();
+    replace_tensors(output, reducer_.after_forward(collect_tensors(output)));
+    return output;
   }
   DataParallelReducer* reducer() override { return &reducer_; }
 
  private:
-  CollectiveCalls& calls_;
   DataParallelReducer reducer_;
 };
 
@@ -49,12 +41,9 @@ class Wrapped : public Strategy {
 class Bypassed : public Strategy {
  public:
   Bypassed(ModuleState module, const ProcessGroupPtr& process_group)
-      : reducer_(std::move(module), process_group, {}) {}
+      : reducer_(std::move(module), process_group, {}, CodePlace()) {}
 
-  c10::IValue forward(const std::function<c10::IValue()>& forward) override {
-    ++counts_.forwards_around_wrapper;
-    return forward();
-  }
+  c10::IValue forward(const std::function<c10::IValue()>& forward) override { return forward(); }
   DataParallelReducer* reducer() override { return &reducer_; }
 
  private:
@@ -64,26 +53,21 @@ class Bypassed : public Strategy {
 // No wrapper: gradients are averaged by hand before optimizer.step().
 class HandWritten : public Strategy {
  public:
-  HandWritten(ModuleState module, ProcessGroupPtr process_group, CollectiveCalls& calls)
-      : module_(std::move(module)), process_group_(std::move(process_group)), calls_(calls) {}
+  HandWritten(ModuleState module, ProcessGroupPtr process_group)
+      : module_(std::move(module)), process_group_(observed(std::move(process_group))) {}
 
   c10::IValue forward(const std::function<c10::IValue()>& forward) override { return forward(); }
 
  protected:
-  // `name`: of the parameter whose gradient it is; empty if it holds many.
-  void average(at::Tensor& tensor, const std::string& name) {
-    calls_.all_reduce(tensor, name, [&] { all_reduce_sum(process_group_, tensor); });
+  void average(at::Tensor& tensor) {
+    all_reduce_sum(process_group_, tensor);
     tensor.div_(process_group_->getSize());
-    ++counts_.collectives;
-    counts_.collective_bytes += static_cast<std::int64_t>(tensor.nbytes());
   }
   const std::vector<at::Tensor>& parameters() const { return module_.parameters; }
-  const std::vector<std::string>& names() const { return module_.names; }
 
  private:
   ModuleState module_;
   ProcessGroupPtr process_group_;
-  CollectiveCalls& calls_;
 };
 
 // for p in parameters: if p.grad is not None: all_reduce(p.grad). Correct only if every rank has
@@ -93,9 +77,9 @@ class AllReduceEach : public HandWritten {
   using HandWritten::HandWritten;
   void synchronize() override {
     torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < parameters().size(); ++i) {
-      at::Tensor gradient = parameters()[i].grad();
-      if (gradient.defined()) average(gradient, names()[i]);
+    for (const auto& parameter : parameters()) {
+      at::Tensor gradient = parameter.grad();
+      if (gradient.defined()) average(gradient);
     }
   }
 };
@@ -118,7 +102,7 @@ class AllReduceFlat : public HandWritten {
                                             : at::zeros({parameter.numel()}, parameter.options()));
       }
       at::Tensor flat = at::cat(pieces);
-      average(flat, "");
+      average(flat);
       std::int64_t offset = 0;
       for (auto& parameter : members) {
         const auto piece = flat.narrow(0, offset, parameter.numel()).view_as(parameter);
@@ -136,8 +120,7 @@ class AllReduceFlat : public HandWritten {
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState module,
-                                        const ProcessGroupPtr& process_group,
-                                        CollectiveCalls& calls) {
+                                        const ProcessGroupPtr& process_group) {
   const bool known = std::find(std::begin(kScriptStrategies), std::end(kScriptStrategies), name) !=
                      std::end(kScriptStrategies);
   if (!known)
@@ -147,13 +130,11 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState mod
   options.find_unused_parameters = name == "ddp-find-unused";
   options.static_graph = name == "ddp-static-graph";
   if (name == "allreduce-each")
-    return std::make_unique<AllReduceEach>(std::move(module), process_group, calls);
+    return std::make_unique<AllReduceEach>(std::move(module), process_group);
   if (name == "allreduce-flat")
-    return std::make_unique<AllReduceFlat>(std::move(module), process_group, calls);
-  return calls.of_wrapper("ddp.construct", true, [&]() -> std::unique_ptr<Strategy> {
-    if (name == "bypass") return std::make_unique<Bypassed>(std::move(module), process_group);
-    return std::make_unique<Wrapped>(std::move(module), process_group, options, calls);
-  });
+    return std::make_unique<AllReduceFlat>(std::move(module), process_group);
+  if (name == "bypass") return std::make_unique<Bypassed>(std::move(module), process_group);
+  return std::make_unique<Wrapped>(std::move(module), process_group, options);
 }
 
 }  // namespace ddp_doctor

@@ -5,48 +5,29 @@
 
 #include <torch/script.h>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "probes/libtorch/ddp/distributed_data_parallel.h"
-#include "probes/torchscript/collective_calls.h"
 
 namespace ddp_doctor {
 
 class Strategy {
  public:
-  struct Counts {
-    int forwards_through_wrapper = 0;
-    int forwards_around_wrapper = 0;
-    int collectives = 0;
-    std::int64_t collective_bytes = 0;
-  };
-
   virtual ~Strategy() = default;
   // Runs `forward`, through the wrapper if there is one, and returns its result as the wrapper
   // would.
   virtual c10::IValue forward(const std::function<c10::IValue()>& forward) = 0;
-  // Runs `backward`, of what forward() gave; `reduced` unless gradients are only accumulated.
-  virtual void backward(bool /*reduced*/, const std::function<void()>& backward) { backward(); }
   // Hand-written synchronization after the last backward of a step.
   virtual void synchronize() {}
   // The wrapper, used or not; null if the strategy has none.
   virtual DataParallelReducer* reducer() { return nullptr; }
-
-  Counts take_counts() { return std::exchange(counts_, {}); }
-
- protected:
-  Counts counts_;
 };
 
 // `module` is described before wrapping. Throws Error on an unknown name, c10::Error if the wrapper
 // refuses the module.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ModuleState module,
-                                        const ProcessGroupPtr& process_group,
-                                        CollectiveCalls& calls);
+                                        const ProcessGroupPtr& process_group);
 
 }  // namespace ddp_doctor

@@ -12,10 +12,12 @@
 
 #include "lib/error.h"
 #include "lib/record/writer.h"
+#include "lib/version.h"
 #include "probes/libtorch/ddp/process_group.h"
+#include "probes/libtorch/ddp/tensors.h"
+#include "probes/libtorch/module/session.h"
+#include "probes/libtorch/optimizer/observed.h"
 #include "probes/nccl/plugin.h"
-#include "probes/torchscript/collective_calls.h"
-#include "probes/torchscript/recorder.h"
 #include "probes/torchscript/strategy.h"
 #include "probes/torchscript/torch_text.h"
 
@@ -40,6 +42,27 @@ void drop_gradients(const std::vector<at::Tensor>& parameters) {
   for (auto parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
 
+SessionSettings settings_of(const WorkerOptions& options, const std::string& substitutions) {
+  SessionSettings settings;
+  settings.folder = options.record;
+  settings.schedule = {.every = options.every, .warmup = 1, .last = options.steps};
+  settings.keeps_initial_state = false;  // all ranks load the same file
+  settings.values_budget = options.keep_values_mib << 20;
+  RecordHeader& header = settings.header;
+  header.rank = options.rank;
+  header.world_size = options.world_size;
+  header.probe = "script";
+  header.program = options.program;
+  header.details = {
+      {"backend", options.backend == "nccl" ? "NCCL" : "Gloo on 127.0.0.1"},
+      {"torch_version", torch_version()},
+      {"tool_version", kVersion},
+      {"strategy", options.strategy},
+      {"summary", fmt::format("{}, lr {:g}, seed {}", options.optimizer, options.lr, options.seed)},
+      {"note", substitutions}};
+  return settings;
+}
+
 constexpr std::chrono::seconds kLeaveWithin{2};
 
 class Trainer {
@@ -48,36 +71,43 @@ class Trainer {
       : program_(program),
         options_(options),
         module_(describe(program.module())),
-        recorder_(options, program.module(), module_, program.substitutions()),
-        calls_(calls_file(options.record, options.rank)) {}
+        session_(Session::make(settings_of(options, program.substitutions()))) {
+    training_observer() = session_;
+    session_->watch_operations();
+  }
 
   int run() {
     connect();
     try {
       wrap();
-      recorder_.begin_training();
+      session_->begin_training();
       for (std::int64_t step = 1; step <= options_.steps; ++step) train_step(step);
-      recorder_.progress().enter(Phase::kFinished, options_.steps);
-      write_ddp_fields("runtime");
-      recorder_.event("end", "");
+      finish(false);
     } catch (const Error&) {
       throw;  // the record could not be written
     } catch (const std::exception& error) {
-      write_ddp_fields("runtime");
-      recorder_.event("error", message_without_backtrace(error));
-      recorder_.close();
+      session_->raised(message_without_backtrace(error));
+      finish(true);
       if (options_.backend == "nccl" && group_) nccl_plugin().abort(group_);
       return worker_exit::kRaised;
     }
-    recorder_.close();
     leave_together();
     if (options_.backend == "nccl") nccl_plugin().shut_down(group_);
     return worker_exit::kFinished;
   }
 
  private:
+  void finish(bool raised) {
+    session_->finish(raised);
+    check_record();
+  }
+
+  void check_record() const {
+    if (!session_->unwritten().empty()) throw Error(session_->unwritten());
+  }
+
   void connect() {
-    recorder_.progress().enter(Phase::kConnecting, 0);
+    session_->enter(Phase::kConnecting);
     const Rendezvous rendezvous{options_.rank, options_.world_size,
                                 (std::filesystem::path(options_.record) / "rendezvous").string(),
                                 options_.port, std::chrono::seconds(options_.timeout_s)};
@@ -96,66 +126,49 @@ class Trainer {
   }
 
   void wrap() {
-    strategy_ = make_strategy(options_.strategy, module_, group_, calls_);
-    write_ddp_fields("construction");
+    strategy_ = make_strategy(options_.strategy, module_, group_);
+    if (strategy_->reducer() == nullptr) session_->attach(module_, true);
     optimizer_ = make_optimizer(options_, module_.parameters);
-  }
-
-  void write_ddp_fields(const char* moment) {
-    if (strategy_ != nullptr && strategy_->reducer() != nullptr)
-      recorder_.ddp_fields(moment, *strategy_->reducer());
+    session_->optimizer_made(*optimizer_);
   }
 
   void train_step(std::int64_t step) {
-    recorder_.begin_step(step);
-    calls_.begin_step(step);
     drop_gradients(module_.parameters);
-    double loss = 0.0;
     for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
       const bool last = micro + 1 == options_.accumulate;
       std::optional<NoSync> no_sync;
       if (!last && strategy_->reducer() != nullptr) no_sync.emplace(*strategy_->reducer());
-      loss += train_micro_batch(step, (step - 1) * options_.accumulate + micro + 1, last);
+      train_micro_batch((step - 1) * options_.accumulate + micro + 1);
     }
-    enter(Phase::kCollective, step);
     strategy_->synchronize();
-    recorder_.before_optimizer();
-    enter(Phase::kOptimizer, step);
-    optimizer_->step();
-    const int backwards = static_cast<int>(options_.accumulate);
-    recorder_.end_step(loss, backwards, strategy_->reducer() != nullptr ? backwards - 1 : 0,
-                       strategy_->take_counts());
+    observe_step(*optimizer_, nullptr, [&](const LossClosure&) { return optimizer_->step(); });
+    check_record();
   }
 
-  double train_micro_batch(std::int64_t step, std::int64_t micro_batch, bool last) {
+  void train_micro_batch(std::int64_t micro_batch) {
     at::Tensor loss;
     if (program_.has_training_step()) {
-      enter(Phase::kForward, step);
       loss = observed_forward([&] {
                return c10::IValue(
                    program_.training_step(options_.rank, options_.world_size, micro_batch));
              }).toTensor();
     } else {
-      enter(Phase::kBatch, step);
+      session_->enter(Phase::kBatch);
       const auto batch = program_.batch(options_.rank, options_.world_size, micro_batch);
-      enter(Phase::kForward, step);
       const c10::IValue output = observed_forward([&] { return program_.forward(batch); });
       loss = program_.loss(output, batch);
     }
+    session_->note_loss(loss.item<double>());
     if (options_.accumulate > 1) loss = loss / static_cast<double>(options_.accumulate);
-    const double value = loss.item<double>();
-    enter(Phase::kBackward, step);
-    strategy_->backward(last, [&] { loss.backward(); });
-    return value;
+    session_->enter(Phase::kBackward);
+    loss.backward();
   }
 
   c10::IValue observed_forward(const std::function<c10::IValue()>& forward) {
-    return strategy_->forward([&] {
-      recorder_.usage().begin_forward();
-      c10::IValue output = forward();
-      recorder_.usage().end_forward(output);
-      return output;
-    });
+    session_->enter(Phase::kForward);
+    c10::IValue output = strategy_->forward(forward);
+    session_->forward_returns(collect_tensors(output));
+    return output;
   }
 
   // A rank that exits early would close connections that a slower one still reads from. So it waits
@@ -172,13 +185,10 @@ class Trainer {
     }
   }
 
-  void enter(Phase phase, std::int64_t step) { recorder_.progress().enter(phase, step); }
-
   Program& program_;
   const WorkerOptions& options_;
   ModuleState module_;
-  Recorder recorder_;
-  CollectiveCalls calls_;
+  std::shared_ptr<Session> session_;
   ProcessGroupPtr group_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

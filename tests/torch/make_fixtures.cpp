@@ -110,6 +110,40 @@ torch::jit::Module skips(const std::string& condition) {
   return program;
 }
 
+// The weights and data of python/test_recorders.py. Where it `drops`, `late` is read, but the
+// output does not depend on it, and `orphan` is never called.
+torch::jit::Module recorded(bool drops) {
+  ProgramBuilder builder;
+  auto program = builder.module("Net");
+  if (drops) program.register_module("orphan", builder.linear(8, 8));
+  program.register_module("head", builder.linear(4, 8));
+  auto fixed = builder.linear(8, 8);
+  for (at::Tensor parameter : fixed.parameters()) parameter.set_requires_grad(false);
+  program.register_module("fixed", fixed);
+  program.register_module("late", builder.linear(8, 8));
+  program.register_buffer("mean", torch::zeros({1}));
+  const std::string condition = drops ? "step % 4 == 2" : "False";
+  program.define(R"(
+    def forward(self, x, drops: bool):
+        self.mean.add_(x.mean())
+        y = self.fixed.forward(torch.tanh(self.head.forward(x)))
+        if drops:
+            y = y + self.late.forward(y).detach()
+        else:
+            y = self.late.forward(y)
+        return y
+
+    def batch(self, rank: int, world_size: int, step: int):
+        x = torch.sin(torch.arange(16) * (0.37 + 0.01 * step) + rank).reshape([4, 4])
+        return x, )" +
+                 condition + R"(
+
+    def loss(self, output):
+        return output.pow(2).mean()
+  )");
+  return program;
+}
+
 torch::jit::Module all_frozen() {
   auto program = bare();
   for (at::Tensor parameter : program.parameters()) parameter.set_requires_grad(false);
@@ -142,6 +176,8 @@ int main(int argc, char** argv) {
   two_dtypes(9).save((folder / "two_dtypes_wide.pt").string());
   endless().save((folder / "endless.pt").string());
   all_frozen().save((folder / "all_frozen.pt").string());
+  recorded(false).save((folder / "recorded.pt").string());
+  recorded(true).save((folder / "recorded_drops.pt").string());
   save_tensors((folder / "tensors.pt").string());
   return 0;
 }

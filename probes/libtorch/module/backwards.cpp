@@ -24,55 +24,39 @@ constexpr int kHops = 2;
 void Session::gradient_arrived(int id) noexcept {
   passive("gradient_arrived", [&] {
     Entry& entry = tensors_.at(id);
-    if (!in_backward_) backward_begins(id);
-    fresh_ = true;
-    ++entry.arrivals;
-    entry.last_backward = history_.counts.backwards;
-    if (!entry.info.ddp_index) unwrapped_arrived_ = true;
-    if (!entry.info.wrapper) return;
-    Wrapper& made = wrappers_[static_cast<std::size_t>(*entry.info.wrapper)];
-    ++made.arrived;
-    made.reduced += entry.info.ddp_index ? 1 : 0;
-    if (made.armed && made.arrived == 1) {
-      LoggedCall call;
-      call.step = number_;
-      call.op = "ddp.backward";
-      call.group = made.group;
-      call.target = "wrapper " + std::to_string(*entry.info.wrapper);
-      made.backward = writer_.call_begins(call, made.group_known);
+    if (!passes_.in_backward()) backward_begins(id);
+    const auto arrival = passes_.gradient_arrives(entry, schedule_.number() == 1);
+    if (arrival.begins_reduction) {
+      Wrapper& made = wrappers_[static_cast<std::size_t>(*entry.info.wrapper)];
+      made.backward =
+          writer_.call_begins(call_of(*entry.info.wrapper, "ddp.backward"), made.group_known);
     }
-    if (made.armed && entry.info.ddp_index && recorded()) {
-      tensors_.observe(Stage::kLocalGradient, kSeen | (keep_gradients_ ? take::kKeep : 0),
-                       {{&entry, entry.tensor.grad()}});
-    }
+    if (arrival.local) examine_local(entry);
   });
 }
 
+void Session::examine_local(Entry& entry) {
+  if (!recorded()) return;
+  tensors_.observe(Stage::kLocalGradient, kSeen | (keep_gradients_ ? take::kKeep : 0),
+                   {{&entry, entry.tensor.grad()}});
+}
+
 void Session::backward_begins(int first) {
-  in_backward_ = true;
-  step_depth_ = 0;
   enter(Phase::kBackward);
   call_at_the_end(kHops);
   tensors_.hook_trainable();
   // Shows whether the program changed the gradients of an earlier micro-batch. The first gradient
   // has already arrived.
-  look_at_gradients(
-      Stage::kBeforeBackward, take::kSample,
-      [&](const Entry& entry) {
-        return entry.id() != first &&
-               std::find(accumulating_.begin(), accumulating_.end(), &entry) != accumulating_.end();
-      },
-      false);
-  accumulating_.clear();
-  ++history_.counts.backwards;
-  unwrapped_arrived_ = false;
-  for (Wrapper& made : wrappers_) {
-    made.arrived = made.reduced = 0;
-    made.inside = false;  // a forward that raised, and the program went on
+  if (recorded()) {
+    look_at_gradients(
+        Stage::kBeforeBackward, take::kSample,
+        [&](const Entry& entry) { return entry.id() != first && passes_.is_accumulating(entry); },
+        false);
   }
+  passes_.backward_begins();
   // In step 1 of small models: enough to show that the synchronized gradients are the mean.
-  keep_gradients_ =
-      number_ == 1 && 3 * 4 * tensors_.parameter_elements() <= settings_.values_budget / 4;
+  keep_gradients_ = schedule_.number() == 1 &&
+                    3 * 4 * tensors_.parameter_elements() <= settings_.values_budget / 4;
 }
 
 void Session::call_at_the_end(int hops) {
@@ -90,60 +74,31 @@ void Session::call_at_the_end(int hops) {
 }
 
 void Session::backward_ends() {
-  if (!in_backward_) return;
-  in_backward_ = false;
-  std::string of;
-  std::vector<int> synchronized, touched;
-  for (std::size_t i = 0; i < wrappers_.size(); ++i) {
-    Wrapper& made = wrappers_[i];
-    if (made.arrived == 0) continue;
-    const std::string name = std::to_string(i);
-    if (made.read && !made.through) {
-      ++history_.counts.around;
-      history_.token("N" + name);
-      made.seen = true;
-    }
-    made.read = made.through = false;
-    touched.push_back(static_cast<int>(i));
-    if (made.armed) synchronized.push_back(static_cast<int>(i));
-    if (made.armed && made.reduced < made.indexed) fact("wrapper " + name, "partial", "true");
-    of += (of.empty() ? "" : ",") + name + (!made.seen ? "?" : made.armed ? "+" : "-");
-  }
-  history_.counts.unsynchronized += !touched.empty() && synchronized.empty() ? 1 : 0;
-  history_.counts.reduced += static_cast<int>(synchronized.size());
-  history_.token("B" + of + (unwrapped_arrived_ ? "u" : ""));
-  const auto among = [](const std::vector<int>& wrappers) {
-    return [&wrappers](const Entry& entry) {
-      return entry.info.wrapper &&
-             std::find(wrappers.begin(), wrappers.end(), *entry.info.wrapper) != wrappers.end();
-    };
-  };
+  if (!passes_.in_backward()) return;
+  const auto ended = passes_.backward_ends();
+  for (const int wrapper : ended.partial)
+    journal_.fact("wrapper " + std::to_string(wrapper), "partial", "true");
   if (recorded()) {
-    look_at_gradients(
-        Stage::kReducedGradient, kSeen,
-        [&](const Entry& entry) { return entry.info.ddp_index && among(synchronized)(entry); },
-        true);
-    for (const auto& entry : tensors_.entries()) {
-      if (synchronized.empty() && entry->is_parameter() && among(touched)(*entry))
-        accumulating_.push_back(entry.get());
-    }
+    const auto is_synchronized = [&](const Entry& entry) {
+      return entry.info.ddp_index && entry.info.wrapper &&
+             std::find(ended.synchronized.begin(), ended.synchronized.end(), *entry.info.wrapper) !=
+                 ended.synchronized.end();
+    };
+    look_at_gradients(Stage::kReducedGradient, kSeen, is_synchronized, true);
     look_at_gradients(
         Stage::kAccumulated, take::kSample,
-        [&](const Entry& entry) { return synchronized.empty() && among(touched)(entry); }, false);
+        [&](const Entry& entry) { return passes_.is_accumulating(entry); }, false);
     // Nothing reduces these during a backward. A few values are enough to see whether they change
     // before they are reduced.
-    if (unwrapped_arrived_) {
+    if (ended.unwrapped) {
       look_at_gradients(
           Stage::kLocalGradient, take::kSample,
-          [](const Entry& entry) { return !entry.info.ddp_index; }, true);
+          [&](const Entry& entry) { return !entry.info.ddp_index && !passes_.is_examined(entry); },
+          false);
     }
   }
-  for (const int wrapper : synchronized) {
-    Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
-    made.armed = false;
-    made.spent = true;
-    writer_.call_ends(made.backward);
-  }
+  for (const int wrapper : ended.synchronized)
+    writer_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].backward);
   enter(Phase::kBatch);
 }
 
@@ -157,31 +112,27 @@ std::int64_t Session::collective_begins(const std::string& op, const std::string
     call.reduce = reduce;
     call.dtype = tensors.empty() ? "" : dtype_name(tensors.front().scalar_type());
     call.group = ranks_text(ranks);
-    const bool inside = std::any_of(wrappers_.begin(), wrappers_.end(),
-                                    [](const Wrapper& made) { return made.inside; });
-    call.moment = in_backward_ ? "backward"
-                  : inside     ? "forward"
-                  : fresh_     ? "before-step"
-                               : "outside";
-    phase_before_collective_ = phase_;
+    call.moment = passes_.moment();
+    phase_before_collective_ = journal_.phase();
     enter(Phase::kCollective);
-    ++history_.counts.collectives;
+    std::int64_t bytes = 0;
     for (const auto& tensor : tensors) {
       call.numel += tensor.numel();
-      history_.counts.bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
+      bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
     }
-    if (recorded()) {
-      call.target = target_of(tensors);
-      if (call.moment == "before-step" && !std::exchange(gradients_seen_, true)) {
-        look_at_gradients(
-            Stage::kCollectiveGradient, kSeen, [](const Entry&) { return true; }, false);
-      }
+    std::pair<Entry*, bool> target;
+    // Buffers may be synchronized once per epoch.
+    if (recorded() || (call.moment == "outside" && call.numel > 1)) target = target_of(tensors);
+    auto& [entry, is_gradient] = target;
+    if (entry != nullptr)
+      call.target = (is_gradient ? "gradient of " : "weight of ") + entry->info.name;
+    if (passes_.collective(call.numel, bytes, entry, is_gradient)) examine_local(*entry);
+    if (recorded() && passes_.first_before_step()) {
+      look_at_gradients(
+          Stage::kCollectiveGradient, kSeen, [](const Entry&) { return true; }, false);
     }
-    history_.token(call.target.starts_with("gradient") ? "Cg"
-                   : call.target.starts_with("weight") ? "Cw"
-                                                       : "C");
     LoggedCall logged;
-    logged.step = number_;
+    logged.step = schedule_.number();
     logged.numel = call.numel;
     logged.op = call.op;
     logged.reduce = call.reduce;
@@ -198,7 +149,7 @@ std::int64_t Session::collective_begins(const std::string& op, const std::string
 void Session::collective_resumes(std::int64_t number) {
   passive("collective_resumes", [&] {
     writer_.call_resumes(number);
-    phase_before_collective_ = phase_;
+    phase_before_collective_ = journal_.phase();
     enter(Phase::kCollective);
   });
 }
@@ -210,19 +161,18 @@ void Session::collective_ends(std::int64_t number) {
   });
 }
 
-// The name of the gradient or weight that is reduced; empty for a copy or anything else.
-std::string Session::target_of(const std::vector<at::Tensor>& tensors) {
-  if (tensors.empty() || tensors.front().layout() != at::kStrided) return "";
+std::pair<Entry*, bool> Session::target_of(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty() || tensors.front().layout() != at::kStrided) return {};
   const void* data = tensors.front().data_ptr();
-  if (data == nullptr) return "";
+  if (data == nullptr) return {};
   for (const auto& entry : tensors_.entries()) {
     const at::Tensor gradient = entry->tensor.is_leaf() ? entry->tensor.grad() : at::Tensor();
     if (gradient.defined() && gradient.layout() == at::kStrided && gradient.data_ptr() == data)
-      return "gradient of " + entry->info.name;
+      return {entry.get(), true};
     if (entry->tensor.layout() == at::kStrided && entry->tensor.data_ptr() == data)
-      return "weight of " + entry->info.name;
+      return {entry.get(), false};
   }
-  return "";
+  return {};
 }
 
 }  // namespace ddp_doctor

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "probes/libtorch/module/examination.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "lib/error.h"
 #include "lib/record/worker.h"
+#include "lib/version.h"
 #include "probes/libtorch/ddp/observer.h"
 #include "probes/libtorch/module/session.h"
 
 namespace ddp_doctor {
 namespace {
+
+namespace fs = std::filesystem;
 
 // In the executable itself, where `ddp-doctor run` looks for it.
 __attribute__((used)) const char* const kMark = kExaminedProgramMark;
@@ -25,8 +33,8 @@ std::string setting(const char* name) {
 
 int number_of(const char* name, int given, int otherwise) {
   if (given > 0) return given;
-  const int told = std::atoi(setting(name).c_str());
-  return told > 0 ? told : otherwise;
+  const std::string told = setting(name);
+  return told.empty() ? otherwise : std::max(1, std::atoi(told.c_str()));
 }
 
 // What the program was started as.
@@ -36,6 +44,27 @@ std::string own_name() {
   for (char& letter : words) letter = letter == '\0' ? ' ' : letter;
   while (words.ends_with(' ')) words.pop_back();
   return words;
+}
+
+std::string torch_version() {
+  return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+}
+
+// process-PID.json: which process is which rank, for a launcher that started none of them itself.
+void write_note(const fs::path& folder, const RecordHeader& header) {
+  const nlohmann::json note = {{"schema_version", 1},
+                               {"pid", ::getpid()},
+                               {"parent", ::getppid()},
+                               {"torch", torch_version()},
+                               {"distributed", true},
+                               {"rank", header.rank},
+                               {"world_size", header.world_size},
+                               {"steps", 0},
+                               {"seen", nlohmann::json::array()}};
+  const fs::path file = folder / fmt::format("process-{}.json", ::getpid());
+  std::ofstream(file.string() + ".new") << note.dump();
+  std::error_code ignored;
+  fs::rename(file.string() + ".new", file, ignored);
 }
 
 std::terminate_handler handler_before = nullptr;
@@ -74,21 +103,29 @@ Examination::Examination(const ProcessGroupPtr& group, const ExaminationSettings
   if (folder_.empty()) return;
   SessionSettings settings;
   settings.folder = folder_;
-  settings.rank = group->getRank();
-  settings.world_size = group->getSize();
-  settings.program = setting("DDP_DOCTOR_PROGRAM");
-  if (settings.program.empty()) settings.program = own_name();
-  settings.every = number_of("DDP_DOCTOR_EVERY", given.every, 10);
-  settings.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, 20);
+  ScheduleSettings& schedule = settings.schedule;
+  schedule.every = number_of("DDP_DOCTOR_EVERY", given.every, 10);
+  schedule.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, 20);
+  RecordHeader& header = settings.header;
+  header.rank = group->getRank();
+  header.world_size = group->getSize();
+  header.probe = "cpp";
+  header.program = setting("DDP_DOCTOR_PROGRAM");
+  if (header.program.empty()) header.program = own_name();
+  header.details = {
+      {"torch_version", torch_version()},          {"tool_version", kVersion},
+      {"pid", std::to_string(::getpid())},         {"every", std::to_string(schedule.every)},
+      {"warmup", std::to_string(schedule.warmup)}, {"summary", "C++"}};
   try {
     if (unobserved_wrappers() > 0)
       throw Error(
           "its DistributedDataParallel was constructed before its Examination; construct the "
           "Examination right after the process group");
     session_ = Session::make(settings);
+    write_note(settings.folder, header);
   } catch (const std::exception& error) {
     if (asked) throw;
-    std::cerr << "ddp-doctor: rank " << settings.rank << " is not examined: " << error.what()
+    std::cerr << "ddp-doctor: rank " << header.rank << " is not examined: " << error.what()
               << std::endl;
     return;
   }

@@ -2,9 +2,8 @@
 // Wrappers, forwards through them, and forwards that bypass them.
 //
 // LibTorch has no hooks around a module's forward, so a bypass is detected by operations: one reads
-// a parameter of the wrapper, with gradients enabled, while no forward of the wrapper runs. It
-// counts when a backward brings gradients to a wrapper without a forward since the last one: a
-// penalty on the weights, added to a loss from the wrapper, is not a bypass.
+// a parameter of the wrapper, with gradients enabled, while no forward of the wrapper runs
+// (lib/recorder/passes.h).
 
 #include <nlohmann/json.hpp>
 
@@ -31,20 +30,17 @@ void for_each_tensor_in(const c10::IValue& value, const Visit& visit) {
 int Session::wrapper_begins(const ModuleState& module, const CodePlace& where) {
   const int number = static_cast<int>(wrappers_.size());
   wrappers_.emplace_back();
+  passes_.add_wrapper(static_cast<int>(module.parameters.size()));
   passive("wrapper_begins", [&] {
     enter(Phase::kConnecting);
     Wrapper& made = wrappers_.back();
     made.module = module;
-    made.indexed = static_cast<int>(module.parameters.size());
     tensors_.add_module(module, number, history_.counts.backwards);
     tensors_.describe();
-    site("wrap " + std::to_string(number), where);
-    fact("wrapper " + std::to_string(number), "module", nlohmann::json(module.type_name).dump());
-    LoggedCall call;
-    call.step = number_;
-    call.op = "ddp.construct";
-    call.target = "wrapper " + std::to_string(number);
-    made.construction = writer_.call_begins(call, false);
+    const std::string name = std::to_string(number);
+    journal_.site("wrap " + name, where.file, where.line);
+    journal_.fact("wrapper " + name, "module", nlohmann::json(module.type_name).dump());
+    made.construction = writer_.call_begins(call_of(number, "ddp.construct"), false);
   });
   return number;
 }
@@ -60,18 +56,19 @@ void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
     for (const auto& entry : tensors_.entries()) {
       if (entry->info.wrapper == wrapper) entry->read = false;
     }
-    made.read = false;
+    passes_.wrapper_made(wrapper);
+    schedule_.wrapper_made();
     const std::string subject = "wrapper " + std::to_string(wrapper);
-    fact(subject, "type", "\"DistributedDataParallel\"");
-    fact(subject, "arguments",
-         nlohmann::json({{"find_unused_parameters", options.find_unused_parameters},
-                         {"static_graph", options.static_graph},
-                         {"broadcast_buffers", options.broadcast_buffers},
-                         {"gradient_as_bucket_view", options.gradient_as_bucket_view}})
-             .dump());
-    const std::vector<int> ranks = ranks_of_group(group, settings_.world_size);
+    journal_.fact(subject, "type", "\"DistributedDataParallel\"");
+    journal_.fact(subject, "arguments",
+                  nlohmann::json({{"find_unused_parameters", options.find_unused_parameters},
+                                  {"static_graph", options.static_graph},
+                                  {"broadcast_buffers", options.broadcast_buffers},
+                                  {"gradient_as_bucket_view", options.gradient_as_bucket_view}})
+                      .dump());
+    const std::vector<int> ranks = ranks_of_group(group, settings_.header.world_size);
     made.group_known = !ranks.empty();
-    if (made.group_known) fact(subject, "ranks", nlohmann::json(ranks).dump());
+    if (made.group_known) journal_.fact(subject, "ranks", nlohmann::json(ranks).dump());
     made.group = ranks_text(ranks);
     write_fields(wrapper, "construction");
     enter(Phase::kBatch);
@@ -112,7 +109,7 @@ void Session::write_fields(int wrapper, const char* moment) {
 
 std::string Session::ranks_text(const std::vector<int>& ranks) const {
   std::string text;
-  if (static_cast<int>(ranks.size()) == settings_.world_size) return text;
+  if (static_cast<int>(ranks.size()) == settings_.header.world_size) return text;
   for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
   return text;
 }
@@ -120,28 +117,14 @@ std::string Session::ranks_text(const std::vector<int>& ranks) const {
 void Session::forward_begins(int wrapper, bool paired) {
   passive("forward_begins", [&] {
     Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
-    const std::string name = std::to_string(wrapper);
     enter(Phase::kForward);
-    in_backward_ = false;  // one that raised, and the program went on
-    made.inside = true;
     const bool quiet = !at::GradMode::is_enabled();
-    LoggedCall call;
-    call.step = number_;
-    call.op = "ddp.forward";
+    LoggedCall call = call_of(wrapper, "ddp.forward");
     call.reduce = quiet ? "no_grad" : "";
-    call.group = made.group;
-    call.target = "wrapper " + name;
     made.forward = writer_.call_begins(call, paired && made.group_known);
-    if (quiet) {
-      history_.token("E" + name);
-      return;
-    }
-    made.seen = true;
-    made.through = true;
-    made.armed = made.reducer != nullptr && made.reducer->require_backward_grad_sync();
-    made.spent = false;
-    ++history_.counts.through;
-    history_.token("F" + name + (made.armed ? "+" : "-"));
+    if (quiet) return passes_.forward_without_gradients(wrapper);
+    passes_.forward_begins(wrapper,
+                           made.reducer != nullptr && made.reducer->require_backward_grad_sync());
     if (recorded() && made.module.tensors) {
       tensors_.follow(made.module, wrapper, history_.counts.backwards);
       tensors_.describe();
@@ -151,16 +134,20 @@ void Session::forward_begins(int wrapper, bool paired) {
 
 void Session::forward_ends(int wrapper, const std::vector<at::Tensor>& outputs) {
   passive("forward_ends", [&] {
-    Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
-    made.inside = false;
-    writer_.call_ends(made.forward);
-    if (at::GradMode::is_enabled() && graphs_to_look_at_ > 0) look_at_graph(outputs);
+    passes_.forward_ends(wrapper);
+    writer_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].forward);
+    look_at_graph(outputs);
     enter(Phase::kBatch);
   });
 }
 
+void Session::forward_returns(const std::vector<at::Tensor>& outputs) {
+  passive("forward_returns", [&] { look_at_graph(outputs); });
+}
+
 // Which parameters the outputs depend on, read from autograd's graph.
 void Session::look_at_graph(const std::vector<at::Tensor>& outputs) {
+  if (!schedule_.reads_graphs() || !at::GradMode::is_enabled()) return;
   if (!in_output_) in_output_.emplace();
   std::vector<const torch::autograd::Node*> pending;
   std::unordered_set<const torch::autograd::Node*> visited;
@@ -197,7 +184,7 @@ void Session::operation_reads(const at::RecordFunction& operation) noexcept {
   // In a backward, and in an optimizer's step, gradients are disabled.
   if (!at::GradMode::is_enabled()) return;
   const std::lock_guard lock(mutex_);
-  if (closed_ || busy_ || in_backward_ || step_depth_ > 0) return;
+  if (closed_ || busy_ || passes_.in_backward() || passes_.in_step()) return;
   try {
     for (const auto& input : operation.inputs())
       for_each_tensor_in(input, [this](const at::Tensor& tensor) { saw(tensor); });
@@ -207,11 +194,8 @@ void Session::operation_reads(const at::RecordFunction& operation) noexcept {
 
 void Session::saw(const at::Tensor& tensor) {
   Entry* entry = tensors_.find(tensor);
-  if (entry == nullptr || !entry->is_parameter()) return;
-  entry->read = true;
-  if (!entry->info.wrapper) return;
-  Wrapper& made = wrappers_[static_cast<std::size_t>(*entry->info.wrapper)];
-  if (!made.inside && entry->tensor.requires_grad()) made.read = true;
+  if (entry != nullptr && entry->is_parameter())
+    passes_.reads(*entry, entry->tensor.requires_grad());
 }
 
 }  // namespace ddp_doctor

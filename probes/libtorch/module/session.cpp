@@ -2,65 +2,11 @@
 #include "probes/libtorch/module/session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "lib/version.h"
 
 namespace ddp_doctor {
-namespace {
-
-namespace fs = std::filesystem;
-constexpr std::size_t kMaxWarnings = 100;
-
-std::string torch_version() {
-  return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
-}
-
-RecordHeader header_of(const SessionSettings& settings) {
-  RecordHeader header;
-  header.rank = settings.rank;
-  header.world_size = settings.world_size;
-  header.probe = "cpp";
-  header.program = settings.program;
-  header.details = {
-      {"torch_version", torch_version()},          {"tool_version", kVersion},
-      {"pid", std::to_string(::getpid())},         {"every", std::to_string(settings.every)},
-      {"warmup", std::to_string(settings.warmup)}, {"summary", "C++"}};
-  return header;
-}
-
-// process-PID.json: which process is which rank, for a launcher that started none of them itself.
-void write_note(const SessionSettings& settings) {
-  const nlohmann::json note = {{"schema_version", 1},
-                               {"pid", ::getpid()},
-                               {"parent", ::getppid()},
-                               {"torch", torch_version()},
-                               {"distributed", true},
-                               {"rank", settings.rank},
-                               {"world_size", settings.world_size},
-                               {"steps", 0},
-                               {"seen", nlohmann::json::array()}};
-  const fs::path file = settings.folder / fmt::format("process-{}.json", ::getpid());
-  std::ofstream(file.string() + ".new") << note.dump();
-  std::error_code ignored;
-  fs::rename(file.string() + ".new", file, ignored);
-}
-
-// Relative to the working directory if the file is below it, as in the Python probe.
-std::string shown(const char* file) {
-  std::error_code failure;
-  const fs::path relative = fs::proximate(file, failure);
-  return failure || relative.string().starts_with("..") ? std::string(file) : relative.string();
-}
-
-}  // namespace
 
 std::int64_t wall_clock_now() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -77,76 +23,53 @@ std::shared_ptr<Session> Session::make(const SessionSettings& settings) {
     if (const auto here = weak.lock()) here->gradient_arrived(id);
   });
   session->tensors_.on_trouble(
-      [here = session.get()](const std::string& text) { here->warn(text); });
-  write_note(settings);
+      [here = session.get()](const std::string& text) { here->journal_.warn(text); });
   return session;
 }
 
 Session::Session(const SessionSettings& settings)
     : settings_(settings),
-      writer_(settings.folder, header_of(settings), settings.values_budget),
+      writer_(settings.folder, settings.header, settings.values_budget),
       tensors_(writer_),
+      schedule_(settings.schedule),
       started_ns_(wall_clock_now()),
       began_ns_(steady_clock_now()) {
   enter(Phase::kBatch);
 }
 
-void Session::attach(const ModuleState& module) {
+void Session::attach(const ModuleState& module, bool stays) {
   passive("attach", [&] {
+    if (stays) attached_.push_back(module);
     tensors_.add_module(module, {}, history_.counts.backwards);
     tensors_.describe();
   });
 }
 
-void Session::enter(Phase phase) {
-  phase_ = phase;
-  writer_.enter(phase, number_);
-}
-
-bool Session::recorded() const {
-  // With several optimizers, one step of each.
-  return number_ <= settings_.warmup || number_ == wanted_ ||
-         number_ % settings_.every < std::max(1, optimizers_stepped_);
-}
-
-void Session::event(const std::string& kind, const std::string& text) {
-  writer_.write_event({number_, wall_clock_now(), kind, name_of(phase_), text});
-}
-
-// Something is not examined. Each text is reported once.
-void Session::warn(const std::string& text) {
-  if (warned_.size() < kMaxWarnings && warned_.insert(text).second) event("warning", text);
-}
-
 void Session::failed(const char* where, const char* what) noexcept {
   try {
-    warn(fmt::format("the probe failed in {}: {}", where, what));
+    journal_.warn(fmt::format("the probe failed in {}: {}", where, what));
   } catch (...) {
     closed_ = true;  // the record can no longer be written
   }
 }
 
-// Written if it is new or changed.
-void Session::fact(const std::string& subject, const std::string& key, const std::string& json) {
-  auto& last = facts_[{subject, key}];
-  if (last == json) return;
-  last = json;
-  writer_.write_fact({number_, subject, key, json});
-}
-
-void Session::site(const std::string& what, const CodePlace& where) {
-  if (sites_.insert(what).second)
-    writer_.write_site({what, number_, shown(where.file), where.line, {}});
+LoggedCall Session::call_of(int wrapper, const char* op) const {
+  LoggedCall call;
+  call.step = schedule_.number();
+  call.op = op;
+  call.group = wrappers_[static_cast<std::size_t>(wrapper)].group;
+  call.target = "wrapper " + std::to_string(wrapper);
+  return call;
 }
 
 void Session::note_loss(double loss) {
-  passive("loss", [&] { history_.losses.push_back(loss); });
+  passive("loss", [&] { history_.loss(loss); });
 }
 
 void Session::raised(const std::string& text) {
   passive("raised", [&] {
     if (std::exchange(raised_, true)) return;
-    event("error", text.substr(0, 16000));
+    journal_.event("error", text.substr(0, 16000));
   });
 }
 
@@ -165,7 +88,7 @@ void Session::finish(bool raised) {
   });
   passive("finish", [&] {
     enter(Phase::kFinished);
-    if (!raised_) event("end", "");
+    if (!raised_) journal_.event("end", "");
     closed_ = true;
     writer_.close();
   });

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One rank's examination of a C++ program: what happens in the current step, and what is recorded
-// of it. Records what the Python probe records (probes/python/ddp_doctor_probe/session.py and the
-// files beside it), from the reports of TrainingObserver and from autograd's own hooks.
+// One rank's examination of a C++ program. Tells the step machine (lib/recorder) what
+// TrainingObserver and autograd's own hooks report, and looks at the tensors that it asks for.
 //
-// A step ends with an optimizer's step(). Tensors are examined in the first `warmup` steps, then in
-// every `every`-th step, and at the end; in between only counts are kept. Errors in here are
-// recorded, and the training continues.
+// A step ends with an optimizer's step(). Errors in here are recorded, and the training continues.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -16,21 +13,24 @@
 #include <set>
 #include <unordered_set>
 
+#include "lib/error.h"
 #include "lib/record/rank_writer.h"
+#include "lib/recorder/history.h"
+#include "lib/recorder/journal.h"
+#include "lib/recorder/passes.h"
+#include "lib/recorder/schedule.h"
+#include "lib/recorder/usage.h"
 #include "probes/libtorch/ddp/distributed_data_parallel.h"
 #include "probes/libtorch/ddp/observer.h"
-#include "probes/libtorch/module/history.h"
 #include "probes/libtorch/module/tensor_table.h"
 
 namespace ddp_doctor {
 
 struct SessionSettings {
   std::filesystem::path folder;
-  int rank = 0;
-  int world_size = 1;
-  std::string program;
-  std::int64_t every = 10;
-  std::int64_t warmup = 20;
+  RecordHeader header;
+  ScheduleSettings schedule;
+  bool keeps_initial_state = true;        // its values, beside the digests
   std::int64_t values_budget = 96 << 20;  // bytes
 };
 
@@ -39,13 +39,21 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   static std::shared_ptr<Session> make(const SessionSettings& settings);
   explicit Session(const SessionSettings& settings);
 
-  void attach(const ModuleState& module);
+  // `stays`: its tensors can be collected again as long as the session lives.
+  void attach(const ModuleState& module, bool stays = false);
   // The operations of this thread show which parameters a forward reads.
   void watch_operations();
   void unwatch_operations();
   void note_loss(double loss);
+  void enter(Phase phase) { journal_.enter(phase); }
+  // Writes the state before step 1, whose time begins now. Otherwise both are done when it begins.
+  void begin_training();
+  // What a forward without a wrapper returned.
+  void forward_returns(const std::vector<at::Tensor>& outputs);
   // The program has finished, or raised an exception whose text is unknown.
   void finish(bool raised);
+  // Why the record is incomplete; empty if it is not.
+  const std::string& unwritten() const { return unwritten_; }
 
   int wrapper_begins(const ModuleState& module, const CodePlace& where) override;
   void wrapper_made(int wrapper, DataParallelReducer& reducer,
@@ -75,15 +83,6 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
     DataParallelReducer* reducer = nullptr;  // null after it is destroyed, or if it never existed
     std::string group;                       // its ranks, as the call log has them
     bool group_known = true;
-    bool armed = false;    // the next backward is reduced
-    bool spent = false;    // the last forward's backward was reduced
-    bool inside = false;   // its forward runs
-    bool seen = false;     // a forward of it
-    bool through = false;  // since the last backward
-    bool read = false;     // likewise: its parameters, outside its forward
-    int arrived = 0;       // gradients in the current backward
-    int reduced = 0;       // those of the reducer's parameters
-    int indexed = 0;       // parameters of the reducer
     std::int64_t construction = 0, forward = 0, backward = 0;  // entries of the call log
   };
   struct OptimizerState {
@@ -103,12 +102,8 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   template <class Work>
   void passive(const char* where, const Work& work) noexcept;
   void failed(const char* where, const char* what) noexcept;
-  void warn(const std::string& text);
-  void event(const std::string& kind, const std::string& text);
-  void fact(const std::string& subject, const std::string& key, const std::string& json);
-  void site(const std::string& what, const CodePlace& where);
-  void enter(Phase phase);
-  bool recorded() const;
+  bool recorded() const { return schedule_.recorded(); }
+  LoggedCall call_of(int wrapper, const char* op) const;
 
   // forwards.cpp
   void operation_reads(const at::RecordFunction& operation) noexcept;
@@ -119,12 +114,14 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
 
   // backwards.cpp
   void gradient_arrived(int id) noexcept;
+  void examine_local(Entry& entry);
   void backward_begins(int first);
   void backward_ends();
   void call_at_the_end(int hops);
   template <class Wanted>
   void look_at_gradients(Stage stage, int what, const Wanted& wanted, bool keep);
-  std::string target_of(const std::vector<at::Tensor>& tensors);
+  // The tensor whose gradient or weight is reduced, and which; null for a copy or anything else.
+  std::pair<Entry*, bool> target_of(const std::vector<at::Tensor>& tensors);
 
   // steps.cpp
   OptimizerState& known(const torch::optim::Optimizer& optimizer);
@@ -133,9 +130,9 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   bool follow_optimizer(OptimizerState& known, torch::optim::Optimizer& optimizer);
   const std::vector<Entry*>& covered(OptimizerState& known);
   void write_initial_state();
-  StepRecord row_of(const OptimizerState& known) const;
   std::vector<Usage> usages(const OptimizerState& known, const std::vector<Entry*>& covered);
   void look_after(OptimizerState& known, StepRecord& row);
+  void restart_clock();
   void leave_values(const std::vector<Entry*>& covered);
   void observe_buffers();
   void last_look();
@@ -144,35 +141,28 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   std::recursive_mutex mutex_;
   RankWriter writer_;
   TensorTable tensors_;
+  Schedule schedule_;
+  Journal journal_{writer_, schedule_};
   History history_;
+  Passes passes_{history_};
   std::vector<Wrapper> wrappers_;
+  std::vector<ModuleState> attached_;  // those that stay
   std::vector<std::unique_ptr<OptimizerState>> optimizers_;
   int optimizers_stepped_ = 0;
   bool closed_ = false, busy_ = false, raised_ = false;
   std::string last_error_;  // thrown by c10d, and perhaps caught
-  std::set<std::string> warned_, sites_;
-  std::map<std::pair<std::string, std::string>, std::string> facts_;
-  std::int64_t number_ = 1;  // of the step under way
-  std::int64_t wanted_ = 0;
-  Phase phase_ = Phase::kBatch;
+  std::string unwritten_;
   Phase phase_before_collective_ = Phase::kBatch;
   std::optional<at::CallbackHandle> operations_;
 
-  bool in_backward_ = false;
-  bool fresh_ = false;  // gradients arrived that no optimizer has taken
-  bool unwrapped_arrived_ = false;
-  bool gradients_seen_ = false;  // those at the first collective before this step
   bool keep_gradients_ = false;
-  std::vector<Entry*> accumulating_;  // whose gradients wait for another micro-batch
-  int graphs_to_look_at_ = 2;         // steps: the first two, and after each change of what is used
   std::optional<std::unordered_set<int>> in_output_;
 
-  int step_depth_ = 0;
   bool state_written_ = false;
-  std::optional<std::vector<int>> unused_before_;
   std::optional<StepRecord> last_row_;
   std::int64_t last_examined_ = 0;
   std::int64_t probe_ns_ = 0, started_ns_ = 0, began_ns_ = 0;
+  std::int64_t writing_ns_ = 0;  // of the last row, charged to the next one
 };
 
 inline constexpr int kSeen = take::kDigest | take::kSample;
@@ -189,6 +179,9 @@ void Session::passive(const char* where, const Work& work) noexcept {
   const auto begin = steady_clock_now();
   try {
     work();
+  } catch (const Error& error) {
+    if (unwritten_.empty()) unwritten_ = error.what();
+    failed(where, error.what());
   } catch (const c10::Error& error) {
     failed(where, error.what_without_backtrace());
   } catch (const std::exception& error) {

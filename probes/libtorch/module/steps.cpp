@@ -20,6 +20,11 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
   return held;
 }
 
+// Every write in place counts it up.
+std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
+}
+
 // A gradient that no backward of this step computed; the zeros of zero_grad do not count.
 bool has_gradient(const at::Tensor& parameter) {
   const at::Tensor gradient = parameter.grad();
@@ -50,8 +55,7 @@ Session::OptimizerState& Session::known(const torch::optim::Optimizer& optimizer
 
 void Session::step_begins(torch::optim::Optimizer& optimizer) {
   passive("step_begins", [&] {
-    if (++step_depth_ > 1) return;
-    in_backward_ = false;  // one that raised, and the program went on
+    if (!passes_.step_begins()) return;
     enter(Phase::kOptimizer);
     OptimizerState& state = known(optimizer);
     const bool first = state.number < 0;
@@ -61,24 +65,24 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
     }
     const std::string subject = "optimizer " + std::to_string(state.number);
     state.hooked_late = follow_optimizer(state, optimizer);
-    fact(subject, "tensors", state.tensors);
-    fact(subject, "unknown", "0");
-    fact(subject, "groups", hyper_parameters_of(optimizer).dump());
+    journal_.fact(subject, "tensors", state.tensors);
+    journal_.fact(subject, "unknown", "0");
+    journal_.fact(subject, "groups", hyper_parameters_of(optimizer).dump());
     if (first) {
-      fact(subject, "type", nlohmann::json(type_of(optimizer)).dump());
-      fact(subject, "state", state_of(optimizer).dump());
+      journal_.fact(subject, "type", nlohmann::json(type_of(optimizer)).dump());
+      journal_.fact(subject, "state", state_of(optimizer).dump());
     }
     if (!state_written_) write_initial_state();
     if (!recorded()) return;
-    TensorTable::Pairs pairs;
-    for (const Entry* entry : state.entries) pairs.emplace_back(entry, entry->tensor);
+    TensorTable::Pairs pairs, written;
+    for (Entry* entry : covered(state)) {
+      pairs.emplace_back(entry, entry->tensor);
+      if (!entry->is_written(schedule_.number(), version_of(entry->tensor))) continue;
+      written.emplace_back(entry, entry->tensor);
+      entry->began = true;
+    }
     tensors_.observe(Stage::kWeightBefore, take::kSample, pairs);
-    std::erase_if(pairs, [&](const auto& pair) {
-      const auto& [entry, tensor] = pair;
-      return entry->seen_in != number_ - 1 || entry->seen_version == tensor._version();
-    });
-    // Weights written by something other than an optimizer.
-    if (!pairs.empty()) tensors_.observe(Stage::kWeightBefore, take::kDigest, pairs);
+    if (!written.empty()) tensors_.observe(Stage::kWeightBefore, take::kDigest, written);
   });
 }
 
@@ -124,9 +128,13 @@ void Session::write_initial_state() {
   state_written_ = true;
   writer_.swap();  // what was seen of step 1 so far must not go into step 0's row
   TensorTable::Pairs parameters, buffers;
-  for (const auto& entry : tensors_.entries())
+  for (const auto& entry : tensors_.entries()) {
     (entry->is_parameter() ? parameters : buffers).emplace_back(entry.get(), entry->tensor);
-  tensors_.observe(Stage::kWeight, kSeen | take::kKeep, parameters);
+    entry->began = true;
+    entry->seen_version = version_of(entry->tensor);
+  }
+  const int keep = settings_.keeps_initial_state ? take::kKeep : 0;
+  tensors_.observe(Stage::kWeight, kSeen | keep, parameters);
   tensors_.observe(Stage::kBuffer, kSeen, buffers);
   StepRecord zero;
   zero.started_ns = started_ns_;
@@ -135,14 +143,12 @@ void Session::write_initial_state() {
 }
 
 void Session::closure_begins() {
-  passive("closure_begins", [&] {
-    step_depth_ = 0;  // what it does is no part of the update
-    history_.token("L");
-  });
+  passive("closure_begins", [&] { passes_.closure_begins(); });
 }
 
 void Session::gradients_ready(torch::optim::Optimizer& optimizer) {
   passive("gradients_ready", [&] {
+    passes_.gradients_taken();
     if (!recorded()) return;
     TensorTable::Pairs pairs;
     for (const Entry* entry : covered(known(optimizer))) {
@@ -153,15 +159,11 @@ void Session::gradients_ready(torch::optim::Optimizer& optimizer) {
   });
 }
 
-// The optimizer's parameters, and the others in its wrappers that no optimizer holds.
 const std::vector<Entry*>& Session::covered(OptimizerState& state) {
   if (state.covered_of == tensors_.entries().size()) return state.covered;
   state.covered_of = tensors_.entries().size();
   state.covered.clear();
-  std::set<const Entry*> own(state.entries.begin(), state.entries.end());
-  std::set<const Entry*> elsewhere;
-  std::set<std::optional<int>> wrappers;
-  for (const Entry* entry : own) wrappers.insert(entry->info.wrapper);
+  Parameters elsewhere;
   for (const auto& other : optimizers_) {
     if (other.get() == &state) continue;
     elsewhere.insert(other->entries.begin(), other->entries.end());
@@ -170,11 +172,9 @@ const std::vector<Entry*>& Session::covered(OptimizerState& state) {
       if (const Entry* entry = tensors_.find(parameter)) elsewhere.insert(entry);
     }
   }
-  for (const Entry* entry : own) elsewhere.erase(entry);
+  const auto is_covered = covered_by({state.entries.begin(), state.entries.end()}, elsewhere);
   for (const auto& entry : tensors_.entries()) {
-    if (!entry->is_parameter() || elsewhere.contains(entry.get())) continue;
-    if (own.contains(entry.get()) || elsewhere.empty() || wrappers.contains(entry->info.wrapper))
-      state.covered.push_back(entry.get());
+    if (is_covered(*entry)) state.covered.push_back(entry.get());
   }
   return state.covered;
 }
@@ -183,21 +183,24 @@ const std::vector<Entry*>& Session::covered(OptimizerState& state) {
 
 void Session::step_ends(torch::optim::Optimizer& optimizer) {
   passive("step_ends", [&] {
-    step_depth_ = std::max(0, step_depth_ - 1);
-    if (step_depth_ > 0) return;
+    if (!passes_.step_ends()) return;
     const auto now = steady_clock_now();
     const auto probe_ns = probe_ns_;
     OptimizerState& state = known(optimizer);
     enter(Phase::kRecording);
-    StepRecord row = row_of(state);
+    StepRecord row = history_.row(state.begin);
+    row.step = schedule_.number();
+    row.started_ns = started_ns_;
+    row.optimizer = state.number;
     row.duration_ns = std::max<std::int64_t>(0, now - began_ns_ - probe_ns);
     row.examined = recorded() && !covered(state).empty() && !state.hooked_late;
     if (row.examined) look_after(state, row);
-    row.probe_ns = probe_ns + steady_clock_now() - now;
+    const auto looked = steady_clock_now();
+    row.probe_ns = probe_ns + (looked - now) + writing_ns_;
     writer_.write_step(row);
     last_row_ = std::move(row);
 
-    history_.token("S" + std::to_string(state.number));
+    passes_.step_closed(state.number);
     for (Entry* entry : covered(state)) entry->arrivals_at_step = entry->arrivals;
     state.begin = history_.now();
     std::vector<Mark> begins;
@@ -207,76 +210,45 @@ void Session::step_ends(torch::optim::Optimizer& optimizer) {
     history_.step_ended(begins);
     for (const auto& entry : tensors_.entries()) entry->read = false;
     in_output_.reset();
-    graphs_to_look_at_ = std::max(0, graphs_to_look_at_ - 1);
-    fresh_ = gradients_seen_ = false;
-    accumulating_.clear();
-    ++number_;
-    wanted_ = writer_.wanted_step();
-    if (number_ == kFieldsStep) {
+    schedule_.next(writer_.wanted_step(), optimizers_stepped_);
+    if (schedule_.number() == kFieldsStep) {
       for (std::size_t i = 0; i < wrappers_.size(); ++i)
         write_fields(static_cast<int>(i), "runtime");
     }
     enter(Phase::kBatch);
-    began_ns_ = steady_clock_now();
-    started_ns_ = wall_clock_now();
-    // The time of this function counts neither for the program nor for the next step's examination.
-    probe_ns_ = -(began_ns_ - now);
+    restart_clock();
+    writing_ns_ = began_ns_ - looked;
+    probe_ns_ = -(began_ns_ - now);  // which passive() adds
   });
 }
 
-StepRecord Session::row_of(const OptimizerState& state) const {
-  const Counts& counts = history_.counts;
-  const Counts& before = state.begin.counts;
-  StepRecord row;
-  row.step = number_;
-  row.started_ns = started_ns_;
-  row.backwards = counts.backwards - before.backwards;
-  row.unsynchronized_backwards = counts.unsynchronized - before.unsynchronized;
-  row.forwards_through_wrapper = counts.through - before.through;
-  row.forwards_around_wrapper = counts.around - before.around;
-  row.collectives = counts.collectives - before.collectives;
-  row.collective_bytes = counts.bytes - before.bytes;
-  row.optimizer = state.number;
-  row.trace = history_.trace(state.begin);
-  row.calls = history_.calls(state.begin);
-  if (!history_.losses.empty()) {
-    double sum = 0;
-    for (const double loss : history_.losses) sum += loss;
-    row.loss = sum / static_cast<double>(history_.losses.size());
-  }
-  return row;
+void Session::restart_clock() {
+  began_ns_ = steady_clock_now();
+  started_ns_ = wall_clock_now();
 }
 
-// How each parameter was used in the step.
+void Session::begin_training() {
+  passive("begin_training", [&] { write_initial_state(); });
+  restart_clock();
+  probe_ns_ = 0;
+}
+
 std::vector<Usage> Session::usages(const OptimizerState& state,
                                    const std::vector<Entry*>& covered) {
-  const Counts& before = state.begin.counts;
-  const Counts& counts = history_.counts;
-  const std::set<const Entry*> held(state.entries.begin(), state.entries.end());
-  // A reduction, or a hand-written collective after a backward, gives an unused parameter the
-  // gradients of other ranks.
-  const bool shared = counts.reduced > before.reduced || (counts.backwards > before.backwards &&
-                                                          counts.collectives > before.collectives);
+  const auto tensor_of = [](const Parameter& parameter) -> const at::Tensor& {
+    return static_cast<const Entry&>(parameter).tensor;
+  };
+  const UsageFacts facts{
+      .begin = state.begin,
+      .counts = history_.counts,
+      .held = {state.entries.begin(), state.entries.end()},
+      .reads_are_seen = operations_.has_value(),
+      .in_output = in_output_ ? &*in_output_ : nullptr,
+      .requires_grad = [&](const Parameter& it) { return tensor_of(it).requires_grad(); },
+      .has_gradient = [&](const Parameter& it) { return has_gradient(tensor_of(it)); }};
   std::vector<Usage> found;
   for (const Entry* entry : covered) {
-    if (!entry->info.trainable && entry->arrivals == 0 && !entry->tensor.requires_grad()) continue;
-    if (entry->since > before.backwards) continue;  // what it got before that is not known
-    Usage usage;
-    usage.tensor = entry->id();
-    usage.arrivals = entry->arrivals - entry->arrivals_at_step;
-    usage.used = usage.arrivals > 0;
-    if (usage.used) {
-      usage.reached = usage.in_output = true;
-    } else {
-      if (in_output_) usage.in_output = in_output_->contains(entry->id());
-      if (operations_) usage.reached = entry->read || usage.in_output.value_or(false);
-    }
-    usage.frozen = entry->info.trainable && !entry->tensor.requires_grad();
-    usage.last_backward = std::max(0, entry->last_backward - before.backwards);
-    usage.replaced = entry->replaced;
-    usage.in_optimizer = held.contains(entry);
-    usage.assigned = !usage.used && !shared && has_gradient(entry->tensor);
-    found.push_back(usage);
+    if (const auto usage = usage_of(*entry, facts)) found.push_back(*usage);
   }
   return found;
 }
@@ -288,21 +260,27 @@ void Session::look_after(OptimizerState& state, StepRecord& row) {
   for (const auto& usage : row.usages) {
     if (!usage.used) unused.push_back(usage.tensor);
   }
-  if (unused_before_ && *unused_before_ != unused) graphs_to_look_at_ = 3;
-  unused_before_ = unused;
+  schedule_.unused(std::move(unused));
   TensorTable::Pairs pairs;
   for (Entry* entry : entries) {
     pairs.emplace_back(entry, entry->tensor);
-    entry->seen_in = number_;
-    entry->seen_version = entry->tensor._version();
+    entry->seen_in = schedule_.number();
+    entry->seen_version = version_of(entry->tensor);
   }
-  tensors_.observe(Stage::kWeight, kSeen | take::kKeep, pairs);
+  const int keep = schedule_.is_last() ? take::kKeepLast : take::kKeep;
+  tensors_.observe(Stage::kWeight, kSeen | keep, pairs);
   observe_buffers();
-  last_examined_ = number_;
-  if (number_ == wanted_) leave_values(entries);
+  last_examined_ = schedule_.number();
+  if (schedule_.is_wanted()) leave_values(entries);
 }
 
 void Session::observe_buffers() {
+  // A script re-assigns them.
+  for (std::size_t i = 0; i < wrappers_.size(); ++i) {
+    if (wrappers_[i].module.tensors)
+      tensors_.follow(wrappers_[i].module, static_cast<int>(i), history_.counts.backwards);
+  }
+  for (const auto& module : attached_) tensors_.follow(module, {}, history_.counts.backwards);
   TensorTable::Pairs pairs;
   for (const auto& entry : tensors_.entries()) {
     if (!entry->is_parameter()) pairs.emplace_back(entry.get(), entry->tensor);
@@ -314,7 +292,7 @@ void Session::observe_buffers() {
 void Session::leave_values(const std::vector<Entry*>& covered) {
   std::ifstream in(settings_.folder / "values.json");
   const auto request = nlohmann::json::parse(in);
-  if (request.at("step").get<std::int64_t>() != number_) return;
+  if (request.at("step").get<std::int64_t>() != schedule_.number()) return;
   const auto names = request.at("parameters").get<std::set<std::string>>();
   auto room = request.at("elements").get<std::int64_t>();
   TensorTable::Pairs pairs;
@@ -328,7 +306,7 @@ void Session::leave_values(const std::vector<Entry*>& covered) {
 
 // Examines the final weights, if the last step was not examined.
 void Session::last_look() {
-  const std::int64_t last = number_ - 1;
+  const std::int64_t last = schedule_.number() - 1;
   if (last_examined_ >= last || !last_row_) return;
   TensorTable::Pairs pairs;
   for (const auto& entry : tensors_.entries()) {

@@ -158,7 +158,7 @@ bool TensorTable::hook_again(Entry& entry) {
   return entry.accumulator != before;
 }
 
-void TensorTable::follow(const ModuleState& module, int wrapper, int backwards) {
+void TensorTable::follow(const ModuleState& module, std::optional<int> wrapper, int backwards) {
   const std::string label = label_of(module);
   for (const auto& named : module.tensors()) {
     Entry* known = find(named.tensor);

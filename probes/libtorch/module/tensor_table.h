@@ -10,29 +10,17 @@
 #include <vector>
 
 #include "lib/record/rank_writer.h"
+#include "lib/recorder/parameter.h"
 #include "probes/libtorch/ddp/module_state.h"
 #include "probes/libtorch/ddp/torch_compat.h"
 
 namespace ddp_doctor {
 
-// One tensor of the record, identified by its place in a module: the tensor there may change.
-struct Entry {
-  TensorInfo info;
+struct Entry : Parameter {
   std::string model;  // label of its module
   at::Tensor tensor;
   NodePtr accumulator;  // that we hooked; kept, as the tensor holds it weakly
   const void* data = nullptr;
-  bool replaced = false;
-  bool read = false;  // by an operation of this step, with gradients on
-  int since = 0;      // backward passes before it was found
-  int arrivals = 0;
-  int arrivals_at_step = 0;
-  int last_backward = 0;
-  std::int64_t seen_in = 0;       // the step in which its weight was last examined
-  std::int64_t seen_version = 0;  // which every write in place counts up
-
-  int id() const { return info.id; }
-  bool is_parameter() const { return info.kind == "parameter"; }
 };
 
 class TensorTable {
@@ -54,7 +42,7 @@ class TensorTable {
   Entry* add_unknown(const at::Tensor& parameter, std::size_t position, int backwards);
   // Updates a wrapped module: tensors that replaced others, or that have new gradient accumulators
   // (after .to(torch::kDouble)), are not what the reducer hooked.
-  void follow(const ModuleState& module, int wrapper, int backwards);
+  void follow(const ModuleState& module, std::optional<int> wrapper, int backwards);
   // This wrapper was never constructed.
   void unwrap(int wrapper);
 

@@ -7,7 +7,7 @@ from .groups import group_key, ranks_of
 from .passive import passive
 
 MAX_LOADS = 100  # of a wrapper, that are recorded
-GRAPH_STEPS = 2  # steps in which the output's graph is read, at the start and after each change in the used parameters
+GRAPH_STEPS = 2  # recorded steps in which the output's graph is read, at the start and after each change in the used parameters
 compiles = False  # the program called torch.compile
 ARGUMENTS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view", "bucket_bytes_cap")
 
@@ -55,7 +55,7 @@ class Forwards:
     def watch(self):
         """Watches the forwards of all modules if the current step is recorded or something unusual was seen before; otherwise only those of
         wrappers, because hooks on every module cost more than the rest of the probe."""
-        self._hook_modules(self.session.recording or self.graph_steps_left > 0 or self.unusual or not self._wrappers_suffice())
+        self._hook_modules(self.session.recording or self.unusual or not self._wrappers_suffice())
 
     def rest(self):
         self._hook_modules(False)
@@ -284,7 +284,7 @@ class Forwards:
         if made is None:
             return
         self.session.record.call_ends(made.forward)
-        if self.torch.is_grad_enabled() and self.graph_steps_left > 0:
+        if self.session.recording and self.graph_steps_left > 0 and self.torch.is_grad_enabled():
             reached = set(graph.leaves(graph.tensors_in(output, self.torch)))
             self.in_output = reached if self.in_output is None else self.in_output | reached
         self.session.enter(native.BATCH)

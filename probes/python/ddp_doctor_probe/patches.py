@@ -123,7 +123,7 @@ def _collective(torch, name, original):
         op = argument(args, kwargs, "op", op_at)
         if op is None and op_at is not None:
             op = torch.distributed.ReduceOp.SUM
-        reduce = "" if op is None else str(op).rsplit(".", 1)[-1].strip("<>").split(":")[0].lower()
+        reduce = "" if op is None else str(getattr(op, "op", op)).rsplit(".", 1)[-1].strip("<>").split(":")[0].lower()
         here.collectives.begins(name, tensors, reduce, argument(args, kwargs, "group", group_at))
 
     def collective(*args, **kwargs):

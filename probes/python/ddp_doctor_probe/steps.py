@@ -138,8 +138,9 @@ class Steps:
         session.record.swap()  # data of step 1 must not go into the row of step 0
         for kind, stage in (("parameter", native.WEIGHT), ("buffer", native.BUFFER)):
             pairs = [(e, e.live()) for e in session.tensors.entries if e.kind == kind and e.live() is not None]
-            for entry, _ in pairs:
+            for entry, tensor in pairs:
                 entry.began = True
+                entry.seen = 0, _version(tensor)
             session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs)
         session.record.step({"step": 0, "started_ns": self.started_ns})
         session.record.swap()
@@ -224,7 +225,7 @@ class Steps:
         session.record.usages(usages)
         if unused != self.unused_before:
             if self.unused_before is not None:
-                session.forwards.graph_steps_left = GRAPH_STEPS
+                session.forwards.graph_steps_left = GRAPH_STEPS + 1  # and this step, which counts, too
             self.unused_before = unused
         pairs = [(e, e.ref()) for e in covered if e.ref() is not None]
         session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, pairs)

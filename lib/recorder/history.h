@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program did, in order. Each optimizer reads the part since its own last step. The same as
-// probes/python/ddp_doctor_probe/history.py; docs/record.md has the grammar of a trace.
+// What a program did, in order. Each optimizer reads the part since its own last step.
+// docs/record.md has the grammar of a trace.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,11 @@ struct Mark {
 class History {
  public:
   Counts counts;
-  std::vector<double> losses;  // since the step before the last backward
+  std::vector<double> losses;  // of the last round: the backwards after a step, before the next
 
+  void backward();
+  // Of a backward that follows, or of one before the next step.
+  void loss(double value);
   void token(const std::string& text);
   // Adds a collective; repeated identical calls are counted together.
   void call(Collective call);
@@ -44,6 +47,8 @@ class History {
   Mark beginning() const { return {{}, tokens_dropped_, calls_dropped_}; }
   std::string trace(const Mark& since) const;
   std::vector<Collective> calls(const Mark& since) const;
+  // What was counted since, without what only the clock and the optimizer know.
+  StepRecord row(const Mark& since) const;
   // Forgets what no optimizer (these are their last steps) will read again, and what is too old: an
   // optimizer that never steps again must not keep everything.
   void step_ended(const std::vector<Mark>& begins);
@@ -53,7 +58,12 @@ class History {
   std::size_t tokens_dropped_ = 0;
   std::deque<Collective> calls_;
   std::size_t calls_dropped_ = 0;
-  Mark last_step_;
+  void begin_round();
+
+  Mark last_step_;  // of any optimizer
+  // The step before the last round: an optimizer that has not stepped yet reads from there.
+  Mark round_;
+  bool in_round_ = false;
 };
 
 }  // namespace ddp_doctor

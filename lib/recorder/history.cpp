@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "probes/libtorch/module/history.h"
+#include "lib/recorder/history.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace ddp_doctor {
 namespace {
@@ -39,6 +41,22 @@ void History::call(Collective call) {
   }
 }
 
+void History::begin_round() {
+  if (std::exchange(in_round_, true)) return;
+  losses.clear();
+  round_ = last_step_;
+}
+
+void History::backward() {
+  begin_round();
+  ++counts.backwards;
+}
+
+void History::loss(double value) {
+  begin_round();
+  losses.push_back(value);
+}
+
 Mark History::now() const {
   return {counts, tokens_dropped_ + tokens_.size(), calls_dropped_ + calls_.size()};
 }
@@ -62,11 +80,28 @@ std::vector<Collective> History::calls(const Mark& since) const {
           calls_.end()};
 }
 
+StepRecord History::row(const Mark& since) const {
+  const Counts& before = since.counts;
+  StepRecord row;
+  row.backwards = counts.backwards - before.backwards;
+  row.unsynchronized_backwards = counts.unsynchronized - before.unsynchronized;
+  row.forwards_through_wrapper = counts.through - before.through;
+  row.forwards_around_wrapper = counts.around - before.around;
+  row.collectives = counts.collectives - before.collectives;
+  row.collective_bytes = counts.bytes - before.bytes;
+  row.trace = trace(since);
+  row.calls = calls(since);
+  if (!losses.empty())
+    row.loss =
+        std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+  return row;
+}
+
 void History::step_ended(const std::vector<Mark>& begins) {
-  losses.clear();
+  in_round_ = false;
   last_step_ = now();
-  std::size_t tokens = last_step_.tokens;
-  std::size_t calls = last_step_.calls;
+  std::size_t tokens = round_.tokens;
+  std::size_t calls = round_.calls;
   for (const auto& begin : begins) {
     tokens = std::min(tokens, begin.tokens);
     calls = std::min(calls, begin.calls);
