@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "lib/diagnose/errors.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/diagnose/facts.h"
 #include "lib/report/render/evidence.h"
 #include "lib/report/render/text.h"
