@@ -285,7 +285,7 @@ void Session::observe_buffers() {
   for (const auto& entry : tensors_.entries()) {
     if (!entry->is_parameter()) pairs.emplace_back(entry.get(), entry->tensor);
   }
-  tensors_.observe(Stage::kBuffer, take::kDigest, pairs);
+  tensors_.observe(Stage::kBuffer, kSeen, pairs);
 }
 
 // The watcher saw that replicas differ, and requests the values of the affected parameters.
