@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "lib/explain/wording/errors.h"
 #include "lib/diagnose/facts.h"
+#include "lib/explain/wording/errors.h"
 #include "lib/report/render/evidence.h"
 #include "lib/report/render/text.h"
 #include "lib/report/render/wrap.h"
