@@ -130,14 +130,21 @@ std::string module_of(const TensorInfo& tensor) {
   return dot == std::string::npos ? tensor.name : tensor.name.substr(0, dot);
 }
 
-// Parameters outside of wrappers, in modules with different initial weights.
+// Named so by its author. One seed may give every rank's experts the same first weights.
+bool is_expert(const TensorInfo& tensor) {
+  return tensor.name.find("expert") != std::string::npos ||
+         tensor.name.find("Expert") != std::string::npos;
+}
+
+// Parameters outside of wrappers, in modules with different initial weights, or of experts.
 std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
   std::set<std::string> owners;
   std::set<int> ids;
   if (!deals_out_tokens(timeline)) return ids;
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind == "parameter" && !tensor.wrapper && begins_apart(timeline, start, tensor.id))
-      owners.insert(owner_of(tensor));
+    if (tensor.kind != "parameter" || tensor.wrapper) continue;
+    if (is_expert(tensor)) ids.insert(tensor.id);
+    if (begins_apart(timeline, start, tensor.id)) owners.insert(owner_of(tensor));
   }
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind == "parameter" && !tensor.wrapper && owners.contains(owner_of(tensor)))
@@ -212,12 +219,14 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
     return;
   std::vector<Undeclared> undeclared;
   std::vector<int> ids;
+  const bool deals = deals_out_tokens(timeline);
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter" || tensor.ddp_index || groups.of.contains(tensor.id) ||
         declared(timeline.layout.placements, tensor) != nullptr)
       continue;
     auto alike = start->groups(tensor.id, Stage::kWeight, timeline.ranks());
     if (!is_partition(alike, timeline.ranks())) continue;
+    if (deals && is_expert(tensor)) alike = each_alone(timeline);
     undeclared.push_back({module_of(tensor), std::move(alike)});
     ids.push_back(tensor.id);
   }
