@@ -110,7 +110,9 @@ def hung_in_torch(report, program):
         return False
     lines = [""] + program.read_text().splitlines()
     places = [finding["where"]["line"] for finding in report["findings"] if finding["rule"] == "DDP501" and finding["where"]]
-    return any("destroy_process_group" in lines[line] or lines[line].strip() == "main()" for line in places) or any(
+    first = report["runs"][0]
+    after_the_last_step = first["outcome"] == f"stopped in step {first['steps'] + 1}"
+    return after_the_last_step or any("destroy_process_group" in lines[line] or lines[line].strip() == "main()" for line in places) or any(
         run["outcome"].startswith("hung") for run in report["runs"][1:])
 
 
