@@ -60,28 +60,29 @@ std::vector<Dimension> dimensions_of(const Timeline& timeline) {
         add({mesh.names.empty() ? "" : mesh.name_of(i), mesh.along(i)});
     }
   }
-  std::map<std::size_t, std::set<Ranks>> by_size;  // of groups that do not overlap
+  std::vector<std::set<Ranks>> partitions;  // groups that do not overlap
+  const auto fits = [](const std::set<Ranks>& groups, const Ranks& ranks) {
+    return std::none_of(groups.begin(), groups.end(), [&](const Ranks& other) {
+      return other != ranks && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+               return std::binary_search(other.begin(), other.end(), rank);
+             });
+    });
+  };
+  std::set<std::string> groups;
   for (const auto& step : timeline.steps) {
     for (const auto* record : step.records()) {
-      for (const auto& call : record->calls) {
-        if (call.group.empty()) continue;
-        const Ranks ranks = ranks_in(call.group);
-        bool placed = false;
-        for (auto& [number, groups] : by_size) {
-          const bool apart = std::none_of(groups.begin(), groups.end(), [&](const Ranks& other) {
-            return other != ranks && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-                     return std::binary_search(other.begin(), other.end(), rank);
-                   });
-          });
-          if (placed || !apart) continue;
-          groups.insert(ranks);
-          placed = true;
-        }
-        if (!placed) by_size[by_size.size()].insert(ranks);
-      }
+      for (const auto& call : record->calls) groups.insert(call.group);
     }
   }
-  for (const auto& [number, groups] : by_size) add({"", {groups.begin(), groups.end()}});
+  groups.erase("");  // all ranks
+  for (const auto& group : groups) {
+    const Ranks ranks = ranks_in(group);
+    auto home = std::find_if(partitions.begin(), partitions.end(),
+                             [&](const auto& partition) { return fits(partition, ranks); });
+    if (home == partitions.end()) home = partitions.insert(partitions.end(), std::set<Ranks>{});
+    home->insert(ranks);
+  }
+  for (const auto& partition : partitions) add({"", {partition.begin(), partition.end()}});
   return dimensions;
 }
 
