@@ -22,13 +22,17 @@ void add_ranks(const json& nested, std::size_t depth, Mesh& mesh) {
 
 Mesh mesh_from(const json& value) {
   Mesh mesh;
+  if (!value.is_object()) return mesh;
   add_ranks(value.value("mesh", json::array()), 0, mesh);
+  std::size_t places = 1;
+  for (const int size : mesh.shape) places *= static_cast<std::size_t>(size);
+  if (places != mesh.ranks.size()) return {};  // damaged
   mesh.names = value.value("dimensions", std::vector<std::string>{});
   return mesh;
 }
 
 // `meshes`: those that the rank has described so far, by number.
-Placement placement_from(const std::string& text, const std::map<int, Mesh>& meshes) {
+Placement placement_from(const std::string& text, const std::map<std::string, Mesh>& meshes) {
   const json value = json::parse(text, nullptr, false);
   Placement placement;
   if (!value.is_object()) return placement;
@@ -39,7 +43,7 @@ Placement placement_from(const std::string& text, const std::map<int, Mesh>& mes
   if (mesh == value.end()) return placement;
   if (mesh->is_array()) placement.mesh = mesh_from(value);
   if (mesh->is_number_integer()) {
-    if (const auto known = meshes.find(mesh->get<int>()); known != meshes.end())
+    if (const auto known = meshes.find(std::to_string(mesh->get<int>())); known != meshes.end())
       placement.mesh = known->second;
   }
   return placement;
@@ -137,10 +141,10 @@ Layout layout_of(const std::map<int, const RankRecord*>& records) {
   Layout layout;
   std::string exchange;
   for (const auto& [rank, record] : records) {
-    std::map<int, Mesh> meshes;
+    std::map<std::string, Mesh> meshes;
     for (const auto& fact : record->facts) {
       if (fact.subject == "mesh")
-        meshes[std::stoi(fact.key)] = mesh_from(json::parse(fact.value, nullptr, false));
+        meshes[fact.key] = mesh_from(json::parse(fact.value, nullptr, false));
       if (fact.subject == "placement")
         declare(layout.placements[fact.key], placement_from(fact.value, meshes), rank);
       if (fact.subject == "gradient placement")

@@ -68,6 +68,14 @@ TEST(OnMesh, ShardsMayDifferAlongTheirDimension) {
   EXPECT_THAT(diagnosed(shard(run)), IsEmpty());
 }
 
+TEST(OnMesh, OfADamagedMeshNothingFollows) {
+  for (const char* mesh : {"[]", "{", R"({"mesh": [[], [0]]})", R"({"mesh": [[0, 1], [2]]})"}) {
+    auto run = on_mesh(kReplicated, kReplicated);
+    for (int rank = 0; rank < 4; ++rank) run.fact(rank, 1, "mesh", "0", mesh);
+    EXPECT_THAT(diagnosed(run), IsEmpty()) << mesh;
+  }
+}
+
 TEST(OnMesh, ShardsAreReplicasAlongTheOther) {
   auto run = on_mesh(kSharded, kReplicated);
   shard(run).differ(3, 0, Stage::kGradient, 1).differ(3, 0, Stage::kWeight, 1);
