@@ -197,8 +197,8 @@ TEST(RankLocal, IsASliceOfAFlatCopyThatNoModuleHolds) {
 }
 
 TEST(RankLocal, IsAnExpertWhereTokensAreDealtOut) {
-  const auto run_of = [](const char* op, int from_step) {
-    RunBuilder run(2, {"Trunk:weight", "Expert:fc.weight", "Expert:norm.weight"}, 3);
+  const auto run_of = [](const char* op, const std::string& module, int from_step) {
+    RunBuilder run(2, {"Trunk:weight", module + ":fc.weight", module + ":norm.weight"}, 3);
     run.tensors([](int, TensorInfo& tensor) {
       if (tensor.id > 0) tensor.ddp_index.reset();
       if (tensor.id == 0) tensor.wrapper = 0;
@@ -209,10 +209,10 @@ TEST(RankLocal, IsAnExpertWhereTokensAreDealtOut) {
     run.differ(1, 1, Stage::kWeight, from_step).differ(1, 2, Stage::kWeight, 1);
     return run;
   };
-  EXPECT_THAT(diagnosed(run_of("all_to_all_single", 0)), IsEmpty());
-  EXPECT_THAT(diagnosed(run_of("all_to_all_single", 1)), ElementsAre("DDP106"))
-      << "a head that begins alike";
-  EXPECT_THAT(diagnosed(run_of("all_gather", 0)), Contains("DDP106"));
+  EXPECT_THAT(diagnosed(run_of("all_to_all_single", "Layer", 0)), IsEmpty()) << "begins apart";
+  EXPECT_THAT(diagnosed(run_of("all_to_all_single", "Layer", 1)), ElementsAre("DDP106"));
+  EXPECT_THAT(diagnosed(run_of("all_to_all_single", "Expert", 1)), IsEmpty()) << "named so";
+  EXPECT_THAT(diagnosed(run_of("all_gather", "Expert", 0)), Contains("DDP106"));
 }
 
 // ---- DDP111: one buffer, filled in different orders
