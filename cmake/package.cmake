@@ -6,7 +6,7 @@
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ddp_doctor)
 
-set(core_targets ddp_doctor_digest ddp_doctor_record ddp_doctor_recorder ddp_doctor_placement ddp_doctor_timeline ddp_doctor_wording ddp_doctor_diagnose ddp_doctor_explain ddp_doctor_report)
+set(core_targets ddp_doctor_digest ddp_doctor_record ddp_doctor_recorder ddp_doctor_placement ddp_doctor_timeline ddp_doctor_wording ddp_doctor_diagnose ddp_doctor_explain ddp_doctor_parity ddp_doctor_report)
 set_target_properties(ddp_doctor_report PROPERTIES EXPORT_NAME core)
 install(TARGETS ${core_targets} EXPORT ddp_doctor_core ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(EXPORT ddp_doctor_core NAMESPACE ddp_doctor:: FILE core.cmake DESTINATION ${package_folder} COMPONENT development)

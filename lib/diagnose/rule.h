@@ -135,6 +135,10 @@ extern const Rule kRankCrashed;              // DDP504
 extern const Rule kRankLocalCollective;      // DDP505
 extern const Rule kNumericsChanged;          // DDP601
 extern const Rule kGraphChanged;             // DDP602
+extern const Rule kParityScale;              // DDP701
+extern const Rule kParityWeighting;          // DDP702
+extern const Rule kParityParameters;         // DDP703
+extern const Rule kParityForward;            // DDP704
 
 inline constexpr const Rule* kRules[] = {
     &kWrapperBypassed,
@@ -179,6 +183,10 @@ inline constexpr const Rule* kRules[] = {
     &kRankLocalCollective,
     &kNumericsChanged,
     &kGraphChanged,
+    &kParityScale,
+    &kParityWeighting,
+    &kParityParameters,
+    &kParityForward,
 };
 
 }  // namespace ddp_doctor

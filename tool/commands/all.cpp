@@ -8,6 +8,7 @@ Action setup_run(CLI::App& app);
 Action setup_check(CLI::App& app);
 Action setup_bisect(CLI::App& app);
 Action setup_compare(CLI::App& app);
+Action setup_parity(CLI::App& app);
 Action setup_report(CLI::App& app);
 Action setup_explain(CLI::App& app);
 Action setup_rules(CLI::App& app);
@@ -32,6 +33,10 @@ std::span<const Command> all_commands() {
       {.name = "compare",
        .summary = "Run programs, or one program under several strategies, and compare them",
        .setup = setup_compare,
+       .takes_words = true},
+      {.name = "parity",
+       .summary = "Compare what the ranks compute with one process on the same samples",
+       .setup = setup_parity,
        .takes_words = true},
       {.name = "report",
        .summary = "Show the report of recorded runs again, or merge reports",

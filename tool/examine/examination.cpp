@@ -10,8 +10,11 @@
 #include "lib/error.h"
 #include "lib/record/run_info.h"
 #include "lib/record/worker.h"
+#include "lib/parity/figures.h"
+#include "lib/report/compare/against_one_process.h"
 #include "lib/report/compare/make_report.h"
 #include "lib/report/compare/proof.h"
+#include "tool/examine/parity.h"
 #include "tool/examine/runs.h"
 #include "tool/launch/program_launch.h"
 #include "tool/launch/script_run.h"
@@ -171,7 +174,10 @@ Report read_examination(const fs::path& folder) {
       runs.push_back(read_run(run_folder, run, index));
     }
   }
-  return make_report(std::move(runs));
+  Report report = make_report(std::move(runs));
+  if (const auto figures = parity_figures(folder); fs::exists(figures))
+    add_parity(report, judge_parity(load_parity_figures(figures), report.world_size));
+  return report;
 }
 
 }  // namespace ddp_doctor

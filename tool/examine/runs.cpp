@@ -167,6 +167,16 @@ std::optional<std::string> Runs::run_apart(RunInfo& info, ProgramOptions options
   return info.failure.empty() ? std::nullopt : std::optional(info.failure);
 }
 
+std::optional<std::string> Runs::run_beside(const ProgramOptions& program,
+                                            const fs::path& folder) {
+  RunInfo info;
+  info.index = count_;  // never written among those of the report
+  const auto failure = run_apart(info, program, folder);
+  say("");
+  if (interrupt_.requested()) throw CutShort();
+  return failure;
+}
+
 void Runs::repeat(std::vector<std::pair<int, ExaminedProgram>> programs, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     if (!time_left(static_cast<std::size_t>(rounds - round) * programs.size())) break;

@@ -46,6 +46,11 @@ class Runs {
   void add(const ExaminedProgram& program, const std::optional<TriedChange>& tried = {},
            int repeats = -1);
 
+  // A run that the report does not show, apart from the user's folders. A failure, if it could not
+  // start.
+  std::optional<std::string> run_beside(const ProgramOptions& program,
+                                        const std::filesystem::path& folder);
+
   // In turn, so that other load on this machine affects all of them; in alternating order, so that
   // none is always first. Each is a run and its index.
   void repeat(std::vector<std::pair<int, ExaminedProgram>> programs, int rounds);

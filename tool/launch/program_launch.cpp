@@ -331,6 +331,7 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
   environment.try_emplace("DDP_DOCTOR_CUDA_LIBRARY", cuda_library().string());
   environment.erase("DDP_DOCTOR_APPLY");
   if (options.strategy != kAsIs) environment["DDP_DOCTOR_APPLY"] = options.strategy;
+  for (const auto& [name, value] : options.environment) environment[name] = value;
   return environment;
 }
 

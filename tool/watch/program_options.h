@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct ProgramOptions {
   std::int64_t every = 10;
   std::int64_t warmup = 20;
   Timeouts timeouts;
+  std::map<std::string, std::string> environment;  // further settings
   int port = 0;         // MASTER_PORT; 0: any free one
   bool pass_on = true;  // what the program writes
 

@@ -212,6 +212,20 @@ ordered_json to_json(const Equality& equality) {
   return out;
 }
 
+ordered_json to_json(const Parity& parity) {
+  ordered_json out = {
+      {"inconclusive", nullptr}, {"steps", ordered_json::array()}, {"notes", parity.notes}};
+  if (!parity.inconclusive.empty()) out["inconclusive"] = parity.inconclusive;
+  for (const auto& step : parity.steps) {
+    out["steps"].push_back({{"step", step.step},
+                            {"parameters", step.parameters},
+                            {"equal", step.equal},
+                            {"distance", number(step.distance)},
+                            {"rounding", number(step.rounding)}});
+  }
+  return out;
+}
+
 }  // namespace
 
 ordered_json finding_as_json(const Finding& finding) { return to_json(finding); }
@@ -248,6 +262,7 @@ void render_json(const Report& report, const RenderOptions&, std::ostream& out) 
     auto& findings = json["runs"].back()["findings"] = ordered_json::array();
     for (const auto& finding : run.diagnosis.findings) findings.push_back(to_json(finding));
   }
+  if (report.parity) json["parity"] = to_json(*report.parity);
   for (const auto& equality : report.equalities) json["equalities"].push_back(to_json(equality));
   for (const auto& finding : report.findings) json["findings"].push_back(to_json(finding));
   out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';

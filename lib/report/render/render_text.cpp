@@ -87,6 +87,7 @@ class TextReport {
 
   void details() {
     text::print_steps(report_, options_, out_);
+    text::print_parity(report_, options_, out_);
     text::print_side_by_side(report_, options_, out_);
     mean_check();
     if (options_.verbose) {
@@ -116,6 +117,9 @@ class TextReport {
   // What a strategy did to its run, and what the records lack; once if several runs have it.
   void notes() {
     std::vector<std::string> printed;
+    if (report_.parity) {
+      for (const auto& note : report_.parity->notes) wrapped(note);
+    }
     for (const auto& run : report_.runs) {
       std::vector<std::string> lines;
       for (const auto& change : run.changes) lines.push_back("changed: " + change);

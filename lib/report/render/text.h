@@ -17,6 +17,8 @@ std::string colored(const RenderOptions& options, Severity severity, const std::
 void print_steps(const Report& report, const RenderOptions& options, std::ostream& out);
 // One run's steps one by one, with losses and times.
 void print_all_steps(const RunReport& run, const RenderOptions& options, std::ostream& out);
+// Each compared step against one process.
+void print_parity(const Report& report, const RenderOptions& options, std::ostream& out);
 // Step times and outcomes, where there are several runs.
 void print_side_by_side(const Report& report, const RenderOptions& options, std::ostream& out);
 // DDP's logging data of one moment, "construction" or "runtime".

@@ -124,6 +124,20 @@ void print_steps(const Report& report, const RenderOptions& options, std::ostrea
   for (const auto& legend : legends) print_wrapped(out, legend, 0, 0);
 }
 
+void print_parity(const Report& report, const RenderOptions& options, std::ostream& out) {
+  if (!report.parity || report.parity->steps.empty()) return;
+  Table table({"step", "parameters", "equal", "difference", "rounding alone"});
+  for (const auto& step : report.parity->steps)
+    table.add({std::to_string(step.step), std::to_string(step.parameters),
+               std::to_string(step.equal), fmt::format("{:.1e}", step.distance),
+               fmt::format("{:.1e}", step.rounding)});
+  out << '\n'
+      << bold(options, fmt::format("Gradients of {} against one process on the same samples",
+                                   count_of(static_cast<std::size_t>(report.world_size), "rank")))
+      << '\n';
+  table.print(out);
+}
+
 void print_all_steps(const RunReport& run, const RenderOptions& options, std::ostream& out) {
   constexpr std::size_t kRowsAtEachEnd = 10;
   const auto& rows = run.steps_table;

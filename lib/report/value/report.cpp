@@ -360,7 +360,8 @@ std::optional<double> median_step_ms(const Timeline& timeline) {
 
 Health Report::health() const {
   const Health health = health_of(findings, runs.front());
-  return health == Health::kHealthy && nothing_compared ? Health::kInconclusive : health;
+  const bool undecided = nothing_compared || (parity && !parity->inconclusive.empty());
+  return health == Health::kHealthy && undecided ? Health::kInconclusive : health;
 }
 
 bool Report::bit_identical() const {

@@ -11,6 +11,7 @@
 
 #include "lib/diagnose/finding.h"
 #include "lib/diagnose/rank_set.h"
+#include "lib/parity/judge.h"
 #include "lib/report/value/coverage.h"
 #include "lib/report/value/phases.h"
 #include "lib/report/value/roots.h"
@@ -157,6 +158,7 @@ struct Report {
   std::vector<PartialSuppression> partial_suppressions;
   std::vector<Equality> equalities;  // each run with the first, in a comparison
   std::string difference;            // in one sentence, in a comparison
+  std::optional<Parity> parity;      // of the examined run with one process, where it was asked for
   bool nothing_compared = false;     // by a gate: one rank and no baseline
   bool interrupted = false;          // while its runs were made: it has what was seen until then
 

@@ -62,3 +62,7 @@ def _torch_imported(torch):
         import ddp_doctor_strategy
 
         ddp_doctor_strategy.install(torch)
+    if os.environ.get("DDP_DOCTOR_PARITY"):
+        import ddp_doctor_parity
+
+        ddp_doctor_parity.install(torch)

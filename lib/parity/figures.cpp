@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/parity/figures.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lib/error.h"
+
+namespace ddp_doctor {
+namespace {
+
+using nlohmann::json;
+
+double mean_of(const json& number) { return number.is_number() ? number.get<double>() : 0.0; }
+
+ParityStep step_of(const json& content) {
+  ParityStep step;
+  step.step = content.at("step").get<std::int64_t>();
+  step.alone = content.at("alone").get<std::vector<int>>();
+  std::size_t vectors = kAlone + step.alone.size();
+  if (content.at("padded").get<bool>()) step.padded = vectors++;
+  for (const auto& parameter : content.at("parameters")) {
+    const auto triangle = parameter.at("products").get<std::vector<double>>();
+    if (triangle.size() != vectors * (vectors + 1) / 2)
+      throw Error(
+          fmt::format("{} inner products, not those of {} gradients", triangle.size(), vectors));
+    step.parameters.push_back({parameter.at("name").get<std::string>(), {vectors, triangle}});
+  }
+  step.not_told = content.at("not_told").get<std::vector<std::string>>();
+  for (const auto& loss : content.at("loss").at("ranks")) step.rank_losses.push_back(mean_of(loss));
+  step.loss = mean_of(content.at("loss").at("one"));
+  step.counts = content.at("counts").get<std::map<std::string, std::vector<double>>>();
+  if (const auto& module = content.at("module"); !module.is_null()) {
+    step.module = {module.at("name").get<std::string>(), module.at("type").get<std::string>(),
+                   module.at("distance").get<double>()};
+  }
+  return step;
+}
+
+}  // namespace
+
+ParityFigures load_parity_figures(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  if (!in)
+    throw Error(fmt::format("{}: no figures of a comparison with one process", file.string()));
+  try {
+    const json content = json::parse(in);
+    ParityFigures figures;
+    if (content.contains("impossible")) {
+      figures.impossible = content.at("impossible").get<std::string>();
+      return figures;
+    }
+    for (const auto& step : content.at("steps")) figures.steps.push_back(step_of(step));
+    figures.random = content.at("random").get<std::vector<std::string>>();
+    figures.low_precision = content.at("low_precision").get<bool>();
+    return figures;
+  } catch (const std::exception& error) {
+    throw Error(
+        fmt::format("{}: damaged ({}); run ddp-doctor parity again", file.string(), error.what()));
+  }
+}
+
+}  // namespace ddp_doctor

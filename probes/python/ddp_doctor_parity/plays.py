@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the reference computes: each of the ranks' steps several times, and the samples of each of its micro-batches."""
+import glob
+import json
+import os
+
+from . import Impossible, samples, tensors
+
+MAX_ALONE = 12  # gradients of single ranks, or of their micro-batches, that are computed one by one
+
+
+class Step:
+    """One of the ranks' steps, or the steps of all optimizers on the same batches."""
+
+    def __init__(self, number, parts, micro_batches):
+        self.number = number  # the first of them
+        self.parts = parts  # for each optimizer step: the files of all ranks
+        self.micro_batches = micro_batches  # stream -> for each rank, its items in order
+
+
+class Play:
+    """`kind`: "joined", "permuted", "alone" or "padded". `micro_batch`: this one of a rank, in the place of all of its own."""
+
+    def __init__(self, step, kind, ranks, micro_batch=None):
+        self.step, self.kind, self.ranks, self.micro_batch = step, kind, ranks, micro_batch
+
+
+class Script:
+    """All of the ranks' files, as steps and plays."""
+
+    def __init__(self, torch, folder):
+        self.torch, self.folder = torch, folder
+        self.ranks = sorted(int(path.rsplit("-", 1)[1]) for path in glob.glob(os.path.join(folder, "rank-*")))
+        told = []
+        for rank in self.ranks:
+            try:
+                with open(os.path.join(folder, f"rank-{rank:05}", "ranks.json"), encoding="utf-8") as file:
+                    told.append(json.load(file))
+            except FileNotFoundError:
+                raise Impossible(f"rank {rank} came to no optimizer step") from None
+        if not told:
+            raise Impossible("no rank came to an optimizer step")
+        self.told = told[0]
+        if len(told) < told[0]["world_size"]:
+            raise Impossible(f"only {len(told)} of {told[0]['world_size']} ranks were seen")
+        for rank, each in zip(self.ranks, told):
+            if each["impossible"]:
+                raise Impossible(each["impossible"])
+        self.random = sorted({where for each in told for where in each["random"]})
+        self.cycle = _cycle(told[0]["stepped"])
+        numbers = sorted(set.intersection(*(set(each["captured"]) for each in told)))
+        if not numbers:
+            raise Impossible("no step was seen on all ranks")
+        self.numbers = [n for n in numbers if (n - 1) % self.cycle == 0 and all(n + i in numbers for i in range(self.cycle))]
+        if not self.numbers:
+            raise Impossible("the optimizers do not step in turn")
+        self.padding = samples.Padding()
+        self.mode = self._mode()
+        self.count = {}  # stream -> micro-batches in a step of a rank
+        self.steps = [self._step(number) for number in self.numbers]
+        self.steps = [step for step in self.steps if step is not None]
+        if not self.steps:
+            raise Impossible("no step has as many batches as the others")
+        self.shared = self._ranks_with_samples_of_their_own()
+
+    def file(self, rank, number):
+        path = os.path.join(self.folder, f"rank-{rank:05}", f"step-{number:05}.pt")
+        return self.torch.load(path, **({"weights_only": False} if self.torch.__version__ >= "2" else {}))
+
+    def _mode(self):
+        """Which streams the reference is fed: batches of DataLoaders, or what enters the model and the loss."""
+        streams = {stream[0] for _, interval in self.file(self.ranks[0], self.numbers[0])["intervals"] for stream in interval}
+        outside = any(where.startswith("between") for where in self.random)
+        return "batches" if "batch" in streams and not outside else "inputs"
+
+    def feeds(self, stream):
+        return (stream[0] == "batch") == (self.mode == "batches")
+
+    def _step(self, number):
+        parts = [[self.file(rank, number + i) for rank in self.ranks] for i in range(self.cycle)]
+        first = parts[0]
+        micro_batches = {}
+        for stream in {stream for content in first for _, interval in content["intervals"] for stream in interval if self.feeds(stream)}:
+            per_rank = []
+            for rank_parts in zip(*parts):
+                items = self._items(stream, number, rank_parts)
+                if items is None:
+                    return None
+                per_rank.append(items)
+            if len({len(items) for items in per_rank}) > 1:
+                return None
+            if not per_rank[0]:
+                continue  # for example targets that only one of two optimizers uses
+            micro_batches[stream] = per_rank
+            for items in per_rank:
+                for item in items:
+                    self.padding.see(item)
+        return Step(number, parts, micro_batches)
+
+    def _items(self, stream, number, rank_parts):
+        """The items of the steps from `number` on: an iterator that is read ahead gave them in earlier intervals."""
+        drawn = {}
+        for content in rank_parts:
+            for step, interval in content["intervals"]:
+                drawn[step] = interval.get(stream, [])
+        if self.cycle > 1:
+            return [item for i in range(self.cycle) for item in drawn.get(number + i, [])]
+        if stream not in self.count:
+            self.count[stream] = self._count(stream)
+        count, ahead = self.count[stream]
+        earlier = [item for step in sorted(drawn) if step < number for item in drawn[step]]
+        mine = (earlier[len(earlier) - ahead:] if ahead else []) + drawn[number]
+        return mine[:count] if len(mine) >= count else None
+
+    def _count(self, stream):
+        """(micro-batches in a step, batches that are read ahead), from the first two steps."""
+        draws = []
+        for number in self.numbers[:2]:
+            content = self.file(self.ranks[0], number)
+            draws.append(len(dict(content["intervals"])[number].get(stream, [])))
+        if len(draws) == 1 or draws[1] == 0 or self.numbers[1] != self.numbers[0] + 1:
+            return draws[0], 0
+        return draws[1], max(0, draws[0] - draws[1])
+
+    def _ranks_with_samples_of_their_own(self):
+        """One rank of each set of ranks that were given the same samples, as those of a tensor-parallel group are."""
+        seen, own = [], []
+        for position in range(len(self.ranks)):
+            mine = [t for per_rank in self.steps[0].micro_batches.values() for item in per_rank[position] for _, t in samples.tensors_of(item)]
+            if mine and any(len(mine) == len(other) and all(self.torch.equal(a, b) for a, b in zip(mine, other)) for other in seen):
+                continue
+            seen.append(mine)
+            own.append(position)
+        return own
+
+    def plays(self):
+        for step in self.steps:
+            yield Play(step, "joined", self.shared)
+            yield Play(step, "permuted", self.shared)
+            for position, micro_batch in self.alone(step):
+                yield Play(step, "alone", [position], micro_batch)
+            if self.pads(step):
+                position, micro_batch = (self.alone(step) or [(self.shared[0], None)])[0]
+                yield Play(step, "padded", [position], micro_batch)
+
+    def alone(self, step):
+        """(rank, micro-batch) whose gradients are computed one by one; None: all of a rank together."""
+        if len(self.shared) == 1:
+            return []
+        counts = {len(per_rank[0]) for per_rank in step.micro_batches.values()}
+        count = counts.pop() if len(counts) == 1 else 1
+        if count > 1 and len(self.shared) * count <= MAX_ALONE:
+            return [(position, m) for position in self.shared for m in range(count)]
+        return [(position, None) for position in self.shared] if len(self.shared) <= MAX_ALONE else []
+
+    def pads(self, step):
+        return any(
+            samples.needs_padding([per_rank[p][m] for p in self.shared])
+            for per_rank in step.micro_batches.values() for m in range(len(per_rank[0])))
+
+    def items(self, play, stream, times):
+        """The samples of its micro-batches. `times`: how many times as many of them one process takes."""
+        per_rank, torch = play.step.micro_batches[stream], self.torch
+        size = stream[2] if stream[0] == "batch" else None
+        order = range(len(per_rank[0])) if play.micro_batch is None else [play.micro_batch] * len(per_rank[0])
+        if times > 1:  # one process takes the ranks' micro-batches one after another
+            if len(play.ranks) == 1:
+                items = [per_rank[play.ranks[0]][m] for _ in range(times) for m in order]
+            else:
+                items = [per_rank[p][m] for p in play.ranks for m in order]
+            return items[::-1] if play.kind == "permuted" else items
+        everyone = [[per_rank[p][m] for p in self.shared] for m in order]
+        if play.kind == "alone":
+            return [per_rank[play.ranks[0]][m] for m in order]
+        if play.kind == "padded":
+            return [samples.widened(torch, per_rank[play.ranks[0]][m], everyone[m], self.padding) for m in order]
+        joined = [samples.join(torch, parts, self.padding, size) for parts in everyone]
+        if play.kind == "permuted":
+            return [samples.reversed_rows(torch, item, size * len(everyone[0]) if size else None) for item in joined]
+        return joined
+
+    def gradient(self, step, i, shapes):
+        """Of the ranks, in the `i`th optimizer step: one tensor for each parameter; None where it cannot be told or there is none."""
+        parts = step.parts[i]
+        return [tensors.whole(self.torch, [part["gradient"][j] for part in parts], shape) for j, shape in enumerate(shapes)]
+
+
+def _cycle(stepped):
+    """How many optimizer steps belong to one batch: those until an optimizer steps for the second time."""
+    for i, number in enumerate(stepped):
+        if number in stepped[:i]:
+            return i
+    return max(1, len(stepped))

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ranks' run: keeps what the reference needs of the first steps, and of a few in which the ranks' batches have different shapes; then ends.
+
+By rank and step a file, rank-R/step-K.pt; ranks.json says the rest. No rank waits for another before the end."""
+import collections
+import hashlib
+import json
+import mmap
+import os
+import random
+import struct
+import sys
+import time
+
+from . import Impossible, samples, seams, tensors
+
+UNEVEN = 2  # further steps with batches of different shapes
+SCANNED_STEPS = 200
+SCANNED_SECONDS = 20.0
+SLOTS = 64
+MOST_STATE = 256 << 20  # bytes of tensors that no optimizer holds; more of them are frozen weights
+LINGER = 10.0  # seconds that a rank waits for the others before it exits
+
+
+class Shapes:
+    """What each rank's batch looked like, by step, and the step before which all are to end: in memory that the ranks share."""
+
+    def __init__(self, path, rank, world_size):
+        self.rank, self.world_size = rank, world_size
+        size = 8 + 16 * SLOTS * world_size
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(file, size)
+        self.memory = mmap.mmap(file, size)
+        os.close(file)
+
+    def _at(self, rank, step):
+        return 8 + 16 * (rank * SLOTS + step % SLOTS)
+
+    def put(self, step, text):
+        number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+        struct.pack_into("<qq", self.memory, self._at(self.rank, step), step, number)
+
+    def differ(self, step):
+        seen = [struct.unpack_from("<qq", self.memory, self._at(rank, step)) for rank in range(self.world_size)]
+        return len({number for known, number in seen if known == step}) > 1
+
+    @property
+    def end(self):
+        return struct.unpack_from("<q", self.memory, 0)[0]
+
+    @end.setter
+    def end(self, step):
+        struct.pack_into("<q", self.memory, 0, step)
+
+
+class Ranks(seams.Watcher):
+    def __init__(self, torch, folder):
+        self.torch, self.folder = torch, folder
+        self.rank, self.world_size = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
+        self.wanted = int(os.environ.get("DDP_DOCTOR_PARITY_STEPS") or 3)
+        self.budget = int(os.environ.get("DDP_DOCTOR_PARITY_BUDGET") or 0) or 4 << 30
+        self.mine = os.path.join(folder, f"rank-{self.rank:05}")
+        os.makedirs(self.mine, mode=0o700, exist_ok=True)
+        self.shapes = Shapes(os.path.join(folder, "shapes"), self.rank, self.world_size)
+        self.optimizers = []  # in the order in which they were made
+        self.stepped = []  # numbers of those that stepped, in order
+        self.number = 1  # of the current step
+        self.interval = collections.defaultdict(list)  # what passed since the last step: stream -> items
+        self.earlier = collections.deque(maxlen=4)  # (step, interval) before this one
+        self.losses, self.outputs, self.clipped = [], [], {}
+        self.states = {}  # (type of a module, name of a tensor in it) -> what no optimizer holds, at its first forward in this step
+        self.known = set()  # modules whose state was kept in this step
+        self.names = {}
+        self.captured, self.uneven, self.scan_begins = [], [], 0.0
+        self.signature = ""
+        self.random_state, self.random = None, set()
+        self.low_precision = False
+        self.loss_in_model = False
+        self.began = time.monotonic()
+        self.over = False
+        self.impossible = None
+
+    def failed(self, where, error):
+        self.impossible = self.impossible or f"the samples could not be kept ({where}: {type(error).__name__}: {error})"
+
+    # ---- what passes
+
+    def loader_next(self, loader, original):
+        self._random("between the batch and the optimizer step")
+        batch = original()
+        self._keep(("batch", *loader), batch)
+        self.random_state = self._state()
+        return batch
+
+    def forward_begins(self, module, args, kwargs):
+        self._random("between the batch and the optimizer step")
+        if self.random_state is None:
+            self.random_state = self._state()
+        self._keep_state(module)
+        self._keep(("inputs",), (list(args), dict(kwargs)))
+        self._trace(module, (args, kwargs))
+        return args, kwargs
+
+    @seams.careful
+    def quiet_forward(self, module):
+        self._keep_state(module)
+
+    @seams.careful
+    def _keep_state(self, module):
+        if module in self.known or self.number > self.wanted + 1 and not self.states:
+            return
+        self.known.add(module)
+        state = state_of(module, self.optimizers)
+        if sum(tensor.numel() * tensor.element_size() for tensor in state.values()) <= MOST_STATE:
+            self.states.update({key: tensors.kept(self.torch, tensor) for key, tensor in state.items()})
+
+    @seams.careful
+    def _trace(self, module, inputs):
+        self.signature += samples.signature(inputs)
+        self.shapes.put(self.number, self.signature)
+        self.names = {id(inner): name for name, inner in module.named_modules()}
+        self.first_output = not self.outputs
+        if self.first_output:
+            self.outputs += input_norms(inputs)
+
+    @seams.careful
+    def forward_ends(self, module, output):
+        self._random(f"in the forward of {type(module).__name__}")
+        self.loss_in_model = any(t.dim() == 0 and t.requires_grad for _, t in samples.tensors_of(output))
+
+    @seams.careful
+    def inner_output(self, module, output):
+        self._random(f"in the forward of {type(module).__name__}")
+        if self.first_output and isinstance(output, self.torch.Tensor) and output.is_floating_point() and output.dim() > 0:
+            self.low_precision = self.low_precision or output.dtype in (self.torch.float16, self.torch.bfloat16)
+            if not any(True for _ in module.children()):
+                name = plain(self.names.get(id(module), ""))
+                self.outputs.append((name, type(module).__name__, row_norms(output)))
+
+    def target(self, given):
+        self._random("between the batch and the optimizer step")
+        self._keep(("targets",), given)
+        return given
+
+    @seams.careful
+    def loss(self, roots):
+        self.losses.append(sum(float(root.detach().float().sum()) for root in roots if root.numel() == 1))
+
+    @seams.careful
+    def clips(self, parameters):
+        for parameter in parameters:
+            if parameter.grad is not None and id(parameter) not in self.clipped:
+                self.clipped[id(parameter)] = tensors.kept(self.torch, parameter.grad)
+
+    def optimizer_made(self, optimizer):
+        self.optimizers.append(optimizer)
+
+    # ---- steps
+
+    @seams.careful
+    def step_begins(self, optimizer):
+        if self.over:
+            return
+        if self.shapes.end and self.number >= self.shapes.end:
+            self._finish()
+        self._random("between the batch and the optimizer step")
+        step = self.number
+        self.stepped.append(self._number_of(optimizer))
+        differ = self.shapes.differ(step)
+        try:
+            if step <= self.wanted or (differ and len(self.uneven) < UNEVEN and len(self.stepped) > 1):
+                self._capture(optimizer)
+                if step > self.wanted:
+                    self.uneven.append(step)
+        except Impossible as reason:
+            self.impossible = str(reason)
+        if step == self.wanted:
+            self.scan_begins = time.monotonic()
+        scanned = step >= self.wanted and (
+            len(self.uneven) >= UNEVEN or step >= SCANNED_STEPS or time.monotonic() - self.scan_begins > SCANNED_SECONDS)
+        self._tell()
+        if self.rank == 0 and not self.shapes.end and (scanned or self.impossible):
+            self.shapes.end = step + 1
+        self.earlier.append((step, self.interval))
+        self.interval = collections.defaultdict(list)
+        self.number += 1
+        self.losses, self.outputs, self.clipped, self.states, self.signature = [], [], {}, {}, ""
+        self.known = set()
+
+    def _number_of(self, optimizer):
+        inner = [known for known in self.optimizers if known is optimizer]
+        if not inner:
+            self.optimizers.append(optimizer)
+        return next(i for i, known in enumerate(self.optimizers) if known is optimizer)
+
+    def _capture(self, optimizer):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        gradient = [self.clipped.get(id(p), None) if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
+        weights = [[tensors.kept(self.torch, p) for group in each.param_groups for p in group["params"]] for each in self.optimizers]
+        mine = self.rank == 0
+        size = sum(t.numel() * t.element_size() for t in gradient if t is not None and not tensors.is_part(t)) * 2
+        if size * (len(self.captured) + 1) > self.budget:
+            if not self.captured:
+                raise Impossible(f"the gradients and weights of one step take {size >> 20} MiB; allow more with --budget")
+            return
+        content = {
+            "step": self.number, "optimizer": self.stepped[-1], "intervals": [*self.earlier, (self.number, self.interval)],
+            "gradient": [g if mine or tensors.is_part(g) or _is_piece(p) else None for g, p in zip(gradient, parameters)],
+            "weights": [[w if mine or tensors.is_part(w) or (w is not None and w.dim() <= 1) else None for w in each] for each in weights],
+            "names": self._names(parameters) if mine else None,
+            "losses": self.losses, "outputs": self.outputs, "states": self.states if mine else None,
+        }
+        content["intervals"] = [(step, dict(streams)) for step, streams in content["intervals"]]
+        path = os.path.join(self.mine, f"step-{self.number:05}.pt")
+        self.torch.save(content, path + ".new")
+        os.replace(path + ".new", path)
+        self.captured.append(self.number)
+
+    def _names(self, parameters):
+        from ddp_doctor_probe import session
+
+        here = session.current
+        if here is not None:
+            here.tensors.add_parameters(parameters, anonymous=True)
+        known = [here.tensors.known(p) if here is not None else None for p in parameters]
+        return [entry.name if entry is not None else f"parameter{i}" for i, entry in enumerate(known)]
+
+    @seams.careful
+    def _keep(self, stream, item):
+        keep = lambda t, path: samples.Derived() if t.requires_grad else t.detach().to("cpu", copy=True)
+        self.interval[stream].append(samples.mapped(item, keep))
+
+    # ---- randomness
+
+    def _state(self):
+        numpy = sys.modules.get("numpy")
+        state = [bytes(self.torch.random.get_rng_state().numpy()), random.getstate()]
+        if numpy is not None and hasattr(numpy, "random"):
+            generator = numpy.random.get_state()
+            state.append((bytes(generator[1]), generator[2]))
+        if self.torch.cuda.is_available() and self.torch.cuda.is_initialized():
+            state.append(bytes(self.torch.cuda.get_rng_state().numpy()))
+        return state
+
+    @seams.careful
+    def _random(self, where):
+        """Whether random numbers were drawn since the last look."""
+        if self.random_state is not None and self.number <= self.wanted:
+            now = self._state()
+            if now != self.random_state:
+                self.random.add(where)
+                self.random_state = now
+
+    # ---- the end
+
+    def _tell(self):
+        content = {
+            "captured": self.captured, "uneven": self.uneven, "stepped": self.stepped[:1000], "world_size": self.world_size,
+            "random": sorted(self.random), "loss_in_model": self.loss_in_model, "low_precision": self.low_precision,
+            "impossible": self.impossible,
+        }
+        path = os.path.join(self.mine, "ranks.json")
+        with open(path + ".new", "w", encoding="utf-8") as out:
+            json.dump(content, out)
+        os.replace(path + ".new", path)
+
+    def _finish(self):
+        """All ranks have seen enough: none of them is left waiting for another in a collective."""
+        from ddp_doctor_probe import session
+
+        self.over = True
+        if session.current is not None:
+            session.current.finish()
+        open(os.path.join(self.mine, "done"), "w").close()
+        deadline = time.monotonic() + LINGER
+        others = [os.path.join(self.folder, f"rank-{rank:05}", "done") for rank in range(self.world_size)]
+        while time.monotonic() < deadline and not all(map(os.path.exists, others)):
+            time.sleep(0.01)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def plain(name):
+    """Without what wrappers put before and into a name."""
+    return ".".join(part for part in name.split(".") if part not in ("module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"))
+
+
+def state_of(module, optimizers):
+    """The tensors of a module that no optimizer holds, by what they are called: buffers, frozen weights, a teacher's."""
+    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    kind = type(getattr(module, "module", module)).__name__
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return {(kind, plain(name)): tensor for name, tensor in named if id(tensor) not in held}
+
+
+def input_norms(inputs):
+    """Of each tensor that an outermost forward gets."""
+    return [(path, "input", row_norms(tensor)) for path, tensor in samples.tensors_of(inputs) if tensor.dim() > 0 and tensor.numel() > 0]
+
+
+def _is_piece(parameter):
+    """It may be one rank's piece of a flat parameter."""
+    return parameter.dim() <= 1
+
+
+def row_norms(output):
+    """The norm of each sample's output."""
+    return output.detach().double().reshape(output.size(0), -1).norm(dim=1).cpu()

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The reference: the same program as one process, in which each training step plays one of the ranks' steps again (plays.py).
+
+Its first steps tell how many batches one process takes in a step. If the program ends before all is played, the next start goes on. Then
+figures.json has the inner products of the gradients, and the process exits."""
+import json
+import os
+import sys
+
+from . import Impossible, plays, ranks, samples, seams, tensors
+from .figures import inner_products
+
+LEARNING = 4  # steps in which the number of micro-batches must have shown itself
+
+
+class Reference(seams.Watcher):
+    def __init__(self, torch, folder):
+        self.torch, self.folder = torch, folder
+        self.out = os.path.join(folder, "figures.json")
+        try:
+            self.script = plays.Script(torch, folder)
+            self.all_plays = list(self.script.plays())
+        except Impossible as reason:
+            self._end({"impossible": str(reason)})
+        self.saved = os.path.join(folder, "played")
+        os.makedirs(self.saved, mode=0o700, exist_ok=True)
+        self.left = [i for i in range(len(self.all_plays)) if not os.path.exists(self._file(i))]
+        if not self.left:
+            self._judge()
+        self.drawn = {}  # stream -> items that were given
+        self.drawn_before = {}  # the same at the last step
+        self.times = None  # micro-batches of one process for one of a rank; None: not known
+        self.offset = 0  # steps of this process before the first play
+        self.cycles = 0  # steps, or turns of all optimizers, of this process
+        self.steps = 0
+        self.gradients = []  # of the turn under way
+        self.clipped, self.losses, self.outputs = {}, [], []
+        self.optimizers, self.names = [], {}
+        self.restored = False  # the weights of the step that is being played
+        self.settled = set()  # modules whose other tensors were restored in this step
+        self.cache = (None, {})
+        self.times_known = os.path.join(folder, "times")
+        if os.path.exists(self.times_known):
+            with open(self.times_known, encoding="utf-8") as file:
+                self.times = json.load(file)
+
+    def _file(self, index):
+        return os.path.join(self.saved, f"{index:04}.pt")
+
+    # ---- what the program is given
+
+    def failed(self, where, error):
+        self._end({"impossible": f"the samples could not be given to one process ({where}: {type(error).__name__}: {error})"})
+
+    def loader_next(self, loader, original):
+        stream = self._stream_of(("batch", *loader))
+        return original() if stream is None else self._draw(stream)
+
+    def _stream_of(self, stream):
+        """The ranks' stream of that name and number; a DataLoader may have another batch size in one process."""
+        if not self.script.feeds(stream):
+            return None
+        for known in self.script.steps[0].micro_batches:
+            if known[:2] == stream[:2]:
+                return known
+        return None
+
+    @seams.careful
+    def forward_begins(self, module, args, kwargs):
+        self._restore()
+        self._settle(module)
+        stream = self._stream_of(("inputs",))
+        if stream is not None:
+            device = _device_of((args, kwargs))
+            args, kwargs = samples.merged(self._draw(stream, device), (list(args), kwargs))
+        self.names = {id(inner): name for name, inner in module.named_modules()}
+        self.first_output = not self.outputs
+        if self.first_output:
+            self.outputs += ranks.input_norms((list(args), kwargs))
+        return tuple(args), kwargs
+
+    @seams.careful
+    def quiet_forward(self, module):
+        self._settle(module)
+
+    @seams.careful
+    def target(self, given):
+        stream = self._stream_of(("targets",))
+        return given if stream is None else self._draw(stream, _device_of(given))
+
+    @seams.careful
+    def inner_output(self, module, output):
+        if self.first_output and isinstance(output, self.torch.Tensor) and output.is_floating_point() and output.dim() > 0:
+            if not any(True for _ in module.children()):
+                self.outputs.append((ranks.plain(self.names.get(id(module), "")), type(module).__name__, ranks.row_norms(output)))
+
+    @seams.careful
+    def _draw(self, stream, device="cpu"):
+        position = self.drawn.get(stream, 0)
+        self.drawn[stream] = position + 1
+        times = self.times or 1
+        count = len(self.script.steps[0].micro_batches[stream][0]) * times
+        turn = position // count
+        play = self._play(turn)
+        known, items = self.cache
+        if known is not play:
+            self.cache = known, items = play, {}
+        if stream not in items:
+            try:
+                items[stream] = self.script.items(play, stream, times)
+            except Impossible as reason:
+                self._end({"impossible": str(reason)})
+        item = items[stream][position % count % len(items[stream])]
+        return samples.mapped(item, lambda tensor, path: tensor.to(device, copy=True))
+
+    def _play(self, turn):
+        """Of the `turn`th step; the first and the last also stand for those that are not counted."""
+        index = min(max(turn - self.offset, 0), len(self.left) - 1)
+        return self.all_plays[self.left[index]]
+
+    # ---- what it computes
+
+    def optimizer_made(self, optimizer):
+        self.optimizers.append(optimizer)
+
+    @seams.careful
+    def loss(self, roots):
+        self.losses.append(sum(float(root.detach().float().sum()) for root in roots if root.numel() == 1))
+
+    @seams.careful
+    def clips(self, parameters):
+        for parameter in parameters:
+            if parameter.grad is not None and id(parameter) not in self.clipped:
+                self.clipped[id(parameter)] = tensors.kept(self.torch, parameter.grad)
+
+    def _part(self):
+        """What the ranks kept of the optimizer step that is being played."""
+        return self._play(self.cycles).step.parts[self.steps % self.script.cycle]
+
+    def _restore(self):
+        """The weights from which the ranks' step began."""
+        if self.restored:
+            return
+        self.restored = True
+        part = self._part()
+        for i, optimizer in enumerate(self.optimizers[:len(part[0]["weights"])]):
+            held = [p for group in optimizer.param_groups for p in group["params"]]
+            if len(held) != len(part[0]["weights"][i]):
+                self._end({"impossible": f"the optimizer holds {len(part[0]['weights'][i])} tensors on rank 0 and {len(held)} in one process"})
+            for j, parameter in enumerate(held):
+                value = tensors.whole(self.torch, [rank["weights"][i][j] for rank in part], parameter.shape)
+                if value is None or not tensors.give(self.torch, parameter, value):
+                    self._end({"impossible": f"parameter {j} of the optimizer has another shape in one process: {tuple(parameter.shape)}"})
+
+    def _settle(self, module):
+        """What else the module held then: buffers, the weights of a teacher."""
+        if module in self.settled:
+            return
+        self.settled.add(module)
+        states = self._part()[0]["states"]
+        for key, tensor in ranks.state_of(module, self.optimizers).items():
+            value = states.get(key)
+            if value is not None and not tensors.is_part(value):
+                tensors.give(self.torch, tensor, value)
+
+    @seams.careful
+    def step_begins(self, optimizer):
+        if not self.restored:
+            return  # a step without a forward in training
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        gradient = [
+            self.clipped[id(p)] if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
+        gradient = [g["local"] if tensors.is_part(g) else g for g in gradient]
+        self.gradients.append({"gradient": gradient, "losses": self.losses, "shapes": [tuple(p.shape) for p in parameters]})
+        if len(self.gradients) == 1:
+            self.gradients[0]["outputs"] = self.outputs
+        self.steps += 1
+        self.restored, self.settled = False, set()
+        self.clipped, self.losses = {}, []
+        if self.steps % self.script.cycle == 0:
+            self._turn_ends()
+
+    def _turn_ends(self):
+        turn, self.cycles = self.cycles, self.cycles + 1
+        played, self.gradients, self.outputs = self.gradients, [], []
+        if self.times is None:
+            self._learn()
+        elif self._regular(turn):
+            index = turn - self.offset
+            if 0 <= index < len(self.left):
+                self.torch.save(played, self._file(self.left[index]))
+                if index == len(self.left) - 1:
+                    self._judge()
+        self.drawn_before = dict(self.drawn)
+
+    def _counts(self):
+        return {stream: len(per_rank[0]) for stream, per_rank in self.script.steps[0].micro_batches.items()}
+
+    def _learn(self):
+        """How many micro-batches one process takes for one of a rank: as many, or those of all ranks."""
+        drawn = {stream: self.drawn.get(stream, 0) - self.drawn_before.get(stream, 0) for stream in self._counts()}
+        if not any(drawn.values()):
+            self._end({"impossible": "one process takes its samples from somewhere else: no batch was drawn in its first step"})
+        for times in (1, len(self.script.shared)):
+            fits = all(
+                drawn[stream] == count * times or (self.cycles == 1 and drawn[stream] == count * times + self._ahead(stream))
+                for stream, count in self._counts().items())
+            if fits:
+                break
+        else:
+            if self.cycles < LEARNING:
+                return
+            stream, count = next((s, c) for s, c in self._counts().items() if drawn[s] != c)
+            self._end({"impossible": f"one process takes {drawn[stream]} batches in a step, and a rank takes {count}"})
+        self.times = times
+        with open(self.times_known, "w", encoding="utf-8") as file:
+            json.dump(times, file)
+        # Batches that were read ahead belong to steps that are not counted.
+        ahead = max(-(-self.drawn.get(stream, 0) // (count * times)) for stream, count in self._counts().items())
+        self.offset = max(self.cycles, ahead)
+
+    def _ahead(self, stream):
+        return self.script.count.get(stream, (0, 0))[1]
+
+    def _regular(self, turn):
+        """The step took as many batches as it should have."""
+        for stream, count in self._counts().items():
+            wanted = (turn + 1) * count * self.times
+            if self.drawn.get(stream, 0) < wanted:
+                self._end({"impossible": "one process does not take the same number of batches in each step"})
+        return True
+
+    # ---- the end
+
+    def _judge(self):
+        script, torch = self.script, self.torch
+        steps = []
+        for step in script.steps:
+            played = {}
+            for index, play in enumerate(self.all_plays):
+                if play.step is step:
+                    played[(play.kind, tuple(play.ranks), play.micro_batch)] = torch.load(
+                        self._file(index), **({"weights_only": False} if torch.__version__ >= "2" else {}))
+            for i in range(script.cycle):
+                steps.append(self._figures(step, i, played))
+        self._end({
+            "steps": steps, "random": script.random, "mode": script.mode, "loss_in_model": script.told["loss_in_model"],
+            "low_precision": script.told["low_precision"], "samples_of": [script.ranks[p] for p in script.shared],
+        })
+
+    def _figures(self, step, i, played):
+        script = self.script
+        everyone = tuple(script.shared)
+        joined = played[("joined", everyone, None)][i]
+        synchronized = script.gradient(step, i, joined["shapes"])
+        alone = [played[("alone", (position,), micro_batch)][i] for position, micro_batch in script.alone(step)]
+        others = [played[("permuted", everyone, None)][i], *alone]
+        padded = next((gradients for (kind, *_), gradients in played.items() if kind == "padded"), None)
+        if padded is not None:
+            others.append(padded[i])
+        names = step.parts[i][0]["names"]
+        parameters, untold = [], []
+        for j, name in enumerate(names):
+            reference = joined["gradient"][j]
+            if synchronized[j] is None and any(part["gradient"][j] is not None for part in step.parts[i]):
+                untold.append(name)
+                continue
+            if synchronized[j] is None and reference is None:
+                continue
+            parameters.append({
+                "name": name, "numel": int((reference if reference is not None else synchronized[j]).numel()),
+                "products": inner_products(self.torch, [synchronized[j], reference, *(other["gradient"][j] for other in others)]),
+            })
+        ranks_losses = [part["losses"] for part in step.parts[i]]
+        counts = [self._sample_counts(step, *one) for one in script.alone(step)] or [{}]
+        common = [key for key in counts[0] if all(key in each for each in counts)]
+        return {
+            "step": step.number + i, "alone": [script.ranks[position] for position, _ in script.alone(step)], "padded": padded is not None, "parameters": parameters, "not_told": untold,
+            "loss": {"ranks": [sum(losses) / max(1, len(losses)) for losses in ranks_losses], "one": _mean(joined["losses"])},
+            "counts": {key: [each[key] for each in counts] for key in common},
+            "module": self._first_different_module(step, joined, others[0]) if i == 0 else None,
+        }
+
+    def _sample_counts(self, step, position, micro_batch):
+        total = {}
+        for per_rank in step.micro_batches.values():
+            for item in per_rank[position] if micro_batch is None else [per_rank[position][micro_batch]]:
+                for key, count in samples.counts_of(item).items():
+                    total[key] = total.get(key, 0) + count
+        return total
+
+    def _first_different_module(self, step, joined, permuted):
+        """Of the first micro-batch: the first input of the model, or the first module in the order of their calls, whose output is not that of
+        the ranks, sample by sample."""
+        if (self.times or 1) > 1 or not joined.get("outputs") or self.script.pads(step):
+            return None
+        everyone = [step.parts[0][p]["outputs"] for p in self.script.shared]
+        for k, (name, kind, norms) in enumerate(joined["outputs"]):
+            if any(k >= len(outputs) or outputs[k][0] != name for outputs in everyone):
+                return None
+            mine = self.torch.cat([outputs[k][2] for outputs in everyone])
+            if mine.shape != norms.shape:
+                continue
+            size = float(norms.norm())
+            distance = float((mine - norms).norm()) / size if size > 0 else 0.0
+            turned = permuted["outputs"][k][2].flip(0) if k < len(permuted.get("outputs", [])) else norms
+            rounding = float((turned - norms).norm()) / size if size > 0 else 0.0
+            low = 3e-2 if self.script.told["low_precision"] else 1e-4
+            if distance > max(low, 20 * rounding):
+                return {"name": name, "type": kind, "distance": distance}
+        return None
+
+    def _end(self, content):
+        with open(self.out + ".new", "w", encoding="utf-8") as file:
+            json.dump(dict(content, version=1), file)
+        os.replace(self.out + ".new", self.out)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _device_of(item):
+    found = samples.tensors_of(item)
+    return found[0][1].device if found else "cpu"
+
+
+def _mean(values):
+    return sum(values) / max(1, len(values))

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The places in torch where a training step's data pass, and what is switched off because it is random."""
+import functools
+import importlib
+import threading
+import weakref
+
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+LOSSES = (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss", "gaussian_nll_loss",
+    "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "triplet_margin_loss",
+)
+
+
+class Watcher:
+    """What both runs are told. Methods that get data return what the program is to get in its place."""
+
+    def loader_next(self, number, original):
+        """The `number`th DataLoader, by first use, is asked for a batch."""
+        return original()
+
+    def forward_begins(self, module, args, kwargs):
+        """Of an outermost module with parameters, while gradients are computed."""
+        return args, kwargs
+
+    def forward_ends(self, module, output):
+        pass
+
+    def inner_output(self, module, output):
+        """A module inside an outermost forward returned."""
+
+    def quiet_forward(self, module):
+        """Another outermost forward begins: of a teacher, of an evaluation, of a loss."""
+
+    def target(self, tensors):
+        """Tensors without gradients that a loss function, called outside of any module, gets beside its input."""
+        return tensors
+
+    def loss(self, roots):
+        """A backward begins."""
+
+    def clips(self, parameters):
+        """Gradients are about to be clipped."""
+
+    def optimizer_made(self, optimizer):
+        pass
+
+    def step_begins(self, optimizer):
+        pass
+
+
+def install(torch, watcher):
+    _without_dropout(torch)
+    _loaders(torch, watcher)
+    depth = _modules(torch, watcher)
+    _losses(torch, watcher, depth)
+    _backward(torch, watcher, depth)
+    _clipping(torch, watcher)
+    _optimizers(torch, watcher)
+
+
+def _wrap(owner, name, make):
+    original = getattr(owner, name, None)
+    if original is not None:
+        setattr(owner, name, functools.wraps(original)(make(original)))
+
+
+def _without_dropout(torch):
+    functional = torch.nn.functional
+
+    def identity(original):
+        def dropout(input, *args, **kwargs):
+            return input
+
+        return dropout
+
+    for name in DROPOUTS:
+        _wrap(functional, name, identity)
+
+    def attention(original):
+        def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, *args, **kwargs):
+            return original(query, key, value, attn_mask, 0.0, *args, **kwargs)
+
+        return scaled_dot_product_attention
+
+    _wrap(functional, "scaled_dot_product_attention", attention)
+
+    def recurrent(original):
+        def forward(self, *args, **kwargs):
+            rate, self.dropout = self.dropout, 0.0
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                self.dropout = rate
+
+        return forward
+
+    for kind in (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU):
+        _wrap(kind, "forward", recurrent)
+
+
+def _loaders(torch, watcher):
+    from torch.utils.data import dataloader
+
+    numbers = weakref.WeakKeyDictionary()
+
+    def begins(original):
+        def __iter__(self):
+            iterator = original(self)
+            numbers.setdefault(self, len(numbers))
+            try:
+                iterator._ddp_doctor_loader = (numbers[self], self.batch_size)
+            except AttributeError:
+                pass
+            return iterator
+
+        return __iter__
+
+    def draws(original):
+        def __next__(self):
+            number, size = getattr(self, "_ddp_doctor_loader", (None, None))
+            if number is None or not torch.is_grad_enabled():
+                return original(self)
+            return watcher.loader_next((number, size), functools.partial(original, self))
+
+        return __next__
+
+    _wrap(dataloader.DataLoader, "__iter__", begins)
+    _wrap(dataloader._BaseDataLoaderIter, "__next__", draws)
+
+
+def careful(method):
+    """What goes wrong in it is not the program's: watcher.failed decides."""
+
+    @functools.wraps(method)
+    def observe(self, *args):
+        try:
+            return method(self, *args)
+        except Exception as error:
+            return self.failed(method.__name__, error)
+
+    return observe
+
+
+class _Depth(threading.local):
+    """Of this thread, in forwards and backwards."""
+
+    forward = backward = 0
+
+
+def _modules(torch, watcher):
+    depth = _Depth()
+
+    def call(original):
+        def __call__(self, *args, **kwargs):
+            if depth.backward or threading.current_thread() is not threading.main_thread():
+                return original(self, *args, **kwargs)
+            if not torch.is_grad_enabled():
+                if depth.forward == 0:
+                    watcher.quiet_forward(self)
+                depth.forward += 1
+                try:
+                    return original(self, *args, **kwargs)
+                finally:
+                    depth.forward -= 1
+            outermost = depth.forward == 0 and any(True for _ in self.parameters())
+            if depth.forward == 0 and not outermost:
+                watcher.quiet_forward(self)  # a loss, which may have buffers
+            if outermost:
+                args, kwargs = watcher.forward_begins(self, args, kwargs)
+            inside = outermost or depth.forward > 0
+            depth.forward += inside
+            try:
+                output = original(self, *args, **kwargs)
+            finally:
+                depth.forward -= inside
+            if outermost:
+                watcher.forward_ends(self, output)
+            elif inside:
+                watcher.inner_output(self, output)
+            return output
+
+        return __call__
+
+    _wrap(torch.nn.Module, "__call__", call)
+    return depth
+
+
+def _losses(torch, watcher, depth):
+    def make(original):
+        def loss(input, *args, **kwargs):
+            tensor = torch.Tensor
+            if depth.forward or depth.backward or not isinstance(input, tensor) or not input.requires_grad:
+                return original(input, *args, **kwargs)
+            at = [i for i, a in enumerate(args) if isinstance(a, tensor) and not a.requires_grad]
+            named = [n for n in sorted(kwargs) if isinstance(kwargs[n], tensor) and not kwargs[n].requires_grad]
+            given = watcher.target([args[i] for i in at] + [kwargs[n] for n in named])
+            args, kwargs = list(args), dict(kwargs)
+            for i, replacement in zip(at, given):
+                args[i] = replacement
+            for name, replacement in zip(named, given[len(at):]):
+                kwargs[name] = replacement
+            depth.forward += 1  # a loss function may call another
+            try:
+                return original(input, *args, **kwargs)
+            finally:
+                depth.forward -= 1
+
+        return loss
+
+    for name in LOSSES:
+        _wrap(torch.nn.functional, name, make)
+
+
+def _backward(torch, watcher, depth):
+    def make(original):
+        def backward(tensors, *args, **kwargs):
+            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            if depth.backward == 0:
+                watcher.loss(roots)
+            depth.backward += 1
+            try:
+                return original(roots, *args, **kwargs)
+            finally:
+                depth.backward -= 1
+
+        return backward
+
+    _wrap(torch.autograd, "backward", make)
+
+
+def _clipping(torch, watcher):
+    def make(original):
+        def clip(parameters, *args, **kwargs):
+            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            watcher.clips(parameters)
+            return original(parameters, *args, **kwargs)
+
+        return clip
+
+    utils = torch.nn.utils
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        wrapped = functools.wraps(getattr(utils, name))(make(getattr(utils, name)))
+        setattr(utils, name, wrapped)
+        setattr(importlib.import_module("torch.nn.utils.clip_grad"), name, wrapped)
+
+
+def _optimizers(torch, watcher):
+    from ddp_doctor_strategy import moments
+
+    def constructs(original):
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            watcher.optimizer_made(self)
+
+        return __init__
+
+    _wrap(torch.optim.Optimizer, "__init__", constructs)
+    moments.before_each_step(torch, lambda optimizer, args, kwargs: watcher.step_begins(optimizer))

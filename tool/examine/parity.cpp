@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tool/examine/parity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lib/parity/figures.h"
+#include "lib/report/compare/against_one_process.h"
+#include "tool/examine/runs.h"
+
+namespace ddp_doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A short program ends before all is compared, and is started again for the rest.
+constexpr int kStarts = 12;
+
+ProgramOptions with_role(ProgramOptions program, const char* role, const fs::path& folder) {
+  program.environment = {{"DDP_DOCTOR_PARITY", role},
+                         {"DDP_DOCTOR_PARITY_FOLDER", fs::absolute(folder).string()},
+                         {"TORCHDYNAMO_DISABLE", "1"}};
+  return program;
+}
+
+std::size_t files_in(const fs::path& folder) {
+  std::error_code missing;
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(folder, missing), fs::directory_iterator()));
+}
+
+void write_impossible(const fs::path& file, const std::string& reason) {
+  std::ofstream(file) << nlohmann::json{{"version", 1}, {"impossible", reason}} << '\n';
+}
+
+// Why one process could not play all of it; empty if it did.
+std::string run_reference(Runs& runs, const ProgramOptions& program, const fs::path& folder) {
+  const fs::path figures = folder / "figures.json";
+  std::size_t played = 0;
+  for (int start = 1; start <= kStarts; ++start) {
+    const fs::path own = folder / fmt::format("reference-{:02}", start);
+    fs::create_directory(own);
+    const auto failure = runs.run_beside(program, own);
+    if (fs::exists(figures)) return {};
+    const std::size_t now = files_in(folder / "played");
+    const bool further = now > played;
+    played = now;
+    if (further) continue;
+    std::string reason = failure.value_or("");
+    for (const auto& exit : load_run_info(own).exits) {
+      if (reason.empty() && fell(exit)) reason = exit.last_words;
+    }
+    while (!reason.empty() && (reason.back() == '\n' || reason.back() == ' ')) reason.pop_back();
+    const auto line = reason.rfind('\n');
+    return reason.empty() ? "the program ended as one process before a step of the ranks could be "
+                            "repeated"
+                          : fmt::format(
+                                "as one process the program fails: {}; give it what it needs "
+                                "with --reference-args",
+                                reason.substr(line == std::string::npos ? 0 : line + 1));
+  }
+  return fmt::format(
+      "the program makes too few steps as one process: after {} starts not all was "
+      "compared; choose fewer --steps",
+      kStarts);
+}
+
+}  // namespace
+
+fs::path parity_figures(const fs::path& examination) {
+  return examination / "parity" / "figures.json";
+}
+
+Report examine_parity(const ProgramOptions& program, const ParityOptions& parity,
+                      const ExaminationOptions& options, Streams streams) {
+  Runs runs(Purpose::kRun, options, streams);
+  runs.isolate({program});
+  const fs::path folder = runs.folder() / "parity";
+  fs::create_directory(folder);
+  fs::permissions(folder, fs::perms::owner_all);
+  bool interrupted = false;
+  try {
+    ProgramOptions ranks = with_role(program, "ranks", folder);
+    ranks.environment["DDP_DOCTOR_PARITY_STEPS"] = std::to_string(parity.steps);
+    ranks.environment["DDP_DOCTOR_PARITY_BUDGET"] = std::to_string(parity.budget_mib << 20);
+    runs.add(ranks);
+    const Report seen = read_examination(runs.folder());
+    const fs::path figures = parity_figures(runs.folder());
+    if (ranks_disagree(seen)) {
+      write_impossible(figures, "the ranks do not agree among themselves; fix that first");
+    } else {
+      ProgramOptions one = with_role(program, "reference", folder);
+      one.world_size = 1;
+      one.pass_on = false;
+      one.words.insert(one.words.end(), parity.reference_words.begin(),
+                       parity.reference_words.end());
+      const auto reason = run_reference(runs, one, folder);
+      if (!reason.empty()) write_impossible(figures, reason);
+    }
+  } catch (const CutShort&) {
+    interrupted = true;
+  }
+  runs.finish();
+  Report report = read_examination(runs.folder());
+  report.interrupted = interrupted;
+  return report;
+}
+
+}  // namespace ddp_doctor
