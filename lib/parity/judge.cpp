@@ -69,6 +69,7 @@ class StepJudge {
   // Why one process is no reference; empty if it is.
   std::string unusable() const {
     if (compared().rounding <= kMostRounding) return {};
+    if (const auto reason = chance(); !reason.empty()) return reason;
     return fmt::format(
         "in step {} the order of the samples alone changes the gradients of one process by {:.0f} "
         "%, "
@@ -78,9 +79,12 @@ class StepJudge {
 
   // Why the difference may not be the ranks'; empty if it is.
   std::string doubt() const {
-    for (const auto& where : figures_.random) {
-      if (where.starts_with("in ")) return "random numbers are drawn " + where;
-    }
+    if (const auto reason = chance(); !reason.empty()) return reason;
+    if (!figures_.frozen_differ.empty())
+      return fmt::format(
+          "{}, which no optimizer holds, has other weights on each rank, and one process has those "
+          "of rank 0",
+          fmt::join(figures_.frozen_differ, ", "));
     if (!figures_.random.empty() && !step_.parameters.empty() && total_.norm(kOfOne) == 0)
       return "one process has no gradients on these samples";
     if (step_.padded && !step_.alone.empty() &&
@@ -89,6 +93,14 @@ class StepJudge {
              "what the model computes";
     if (step_.module && step_.module->type == "input")
       return "the model gets other inputs in one process than the ranks' samples give it";
+    return {};
+  }
+
+  // Where the forward draws random numbers; empty if it does not.
+  std::string chance() const {
+    for (const auto& where : figures_.random) {
+      if (where.starts_with("in ")) return "random numbers are drawn " + where;
+    }
     return {};
   }
 
@@ -415,7 +427,8 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
   parity.inconclusive = figures.impossible;
   if (!figures.steps.empty())
     parity.notes.emplace_back(
-        "changed in both runs: dropout is off, torch.compile is off; the one process is given the "
+        "changed in both runs: dropout and stochastic depth are off, torch.compile is off; the one "
+        "process is given the "
         "samples and the weights of the ranks");
   for (const auto& step : figures.steps) {
     const StepJudge judge(step, figures, world_size);

@@ -69,6 +69,7 @@ class Ranks(seams.Watcher):
         self.earlier = collections.deque(maxlen=4)  # (step, interval) before this one
         self.losses, self.outputs, self.clipped = [], [], {}
         self.states = {}  # (type of a module, name of a tensor in it) -> what no optimizer holds, at its first forward in this step
+        self.frozen = {}  # type of a module -> fingerprint of the weights in it that no optimizer holds, in the first step
         self.known = set()  # modules whose state was kept in this step
         self.names = {}
         self.captured, self.uneven, self.scan_begins = [], [], 0.0
@@ -113,6 +114,9 @@ class Ranks(seams.Watcher):
         state = state_of(module, self.optimizers)
         if sum(tensor.numel() * tensor.element_size() for tensor in state.values()) <= MOST_STATE:
             self.states.update({key: tensors.kept(self.torch, tensor) for key, tensor in state.items()})
+            weights = [tensor for tensor in state.values() if isinstance(tensor, self.torch.nn.Parameter)]
+            if weights and len(self.captured) == 0:
+                self.frozen[type(module).__name__] = fingerprint(weights)
 
     @seams.careful
     def _trace(self, module, inputs):
@@ -257,7 +261,7 @@ class Ranks(seams.Watcher):
         content = {
             "captured": self.captured, "uneven": self.uneven, "stepped": self.stepped[:1000], "world_size": self.world_size,
             "random": sorted(self.random), "loss_in_model": self.loss_in_model, "low_precision": self.low_precision,
-            "impossible": self.impossible,
+            "impossible": self.impossible, "frozen": self.frozen,
         }
         path = os.path.join(self.mine, "ranks.json")
         with open(path + ".new", "w", encoding="utf-8") as out:
@@ -292,6 +296,14 @@ def state_of(module, optimizers):
     kind = type(getattr(module, "module", module)).__name__
     named = [*module.named_parameters(), *module.named_buffers()]
     return {(kind, plain(name)): tensor for name, tensor in named if id(tensor) not in held}
+
+
+def fingerprint(weights):
+    digest = hashlib.blake2b(digest_size=16)
+    for tensor in weights:
+        digest.update(tensor.detach().cpu().double().sum().numpy().tobytes())
+        digest.update(str(tuple(tensor.shape)).encode())
+    return digest.hexdigest()
 
 
 def input_norms(inputs):
