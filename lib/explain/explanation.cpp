@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Finds all known texts in each rank's stream, reads their fields, and sorts them. Words are found
-// by plain search and fields are read in short windows after them: a regular expression over a
-// whole log would overflow the stack on a long line.
+// in one pass and fields are read in short windows after them: a regular expression over a whole
+// log would overflow the stack on a long line.
 #include "lib/explain/explanation.h"
 
 #include <fmt/format.h>
@@ -9,9 +9,13 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <set>
 
+#include "lib/diagnose/facts.h"
 #include "lib/explain/known_texts.h"
+#include "lib/explain/message_window.h"
 #include "lib/explain/pasted_log.h"
+#include "lib/explain/phrase_index.h"
 
 namespace ddp_doctor {
 namespace {
@@ -34,29 +38,115 @@ string_view around(string_view text, std::size_t at, std::size_t before, std::si
 
 bool has(string_view text, string_view words) { return text.find(words) != string_view::npos; }
 
-bool is_near_torch_words(string_view text, std::size_t at) {
-  const auto nearby = around(text, at, 300, 300);
-  return has(nearby, "gloo") || has(nearby, "NCCL") || has(nearby, "nccl") || has(nearby, "c10d") ||
-         has(nearby, "TCPStore") || has(nearby, "ProcessGroup");
-}
+constexpr auto kTorchWords = {"gloo", "NCCL", "nccl", "c10d", "TCPStore", "ProcessGroup"};
 
-bool counts(const KnownText& known, const Phrase& phrase, string_view text, std::size_t at) {
-  if (!known.not_before.empty() && has(around(text, at, 0, 250), known.not_before)) return false;
-  if (!known.not_after.empty() && has(around(text, at, 250, 0), known.not_after)) return false;
-  return !phrase.needs_torch_words || is_near_torch_words(text, at);
-}
+// Words of a log that is about a context: matched anywhere in it.
+struct ContextWords {
+  Context context;
+  string_view words;
+};
+constexpr ContextWords kContextWords[] = {
+    {Context::kDistributed, "torch.distributed"},
+    {Context::kDistributed, "torch/distributed/"},
+    {Context::kDistributed, "torchrun"},
+    {Context::kDistributed, "LOCAL_RANK"},
+    {Context::kDistributed, "local_rank"},
+    {Context::kDistributed, "init_process_group"},
+    {Context::kDistributed, "DistributedDataParallel"},
+    {Context::kDistributed, "multiprocessing/spawn.py"},
+    {Context::kDistributed, "deepspeed"},
+    {Context::kDistributed, "DeepSpeed"},
+    {Context::kSharded, "fsdp"},
+    {Context::kSharded, "FSDP"},
+    {Context::kSharded, "FullyShardedDataParallel"},
+    {Context::kSharded, "fully_shard"},
+    {Context::kSharded, "deepspeed"},
+    {Context::kSharded, "DeepSpeed"},
+    {Context::kSharded, "zero3"},
+    {Context::kSharded, "DTensor"},
+    {Context::kTensorParallel, "parallelize_module"},
+    {Context::kTensorParallel, "DTensor"},
+    {Context::kTensorParallel, "distributed/tensor/"},
+    {Context::kTensorParallel, "tensor_parallel"},
+    {Context::kMegatron, "egatron"},
+};
 
-// Positions of `known` in `stream`.
-std::vector<std::size_t> places(const KnownText& known, const LogStream& stream) {
-  std::vector<std::size_t> found;
-  const string_view text = stream.text;
-  for (const auto& phrase : known.phrases) {
-    for (auto at = text.find(phrase.words); at != string_view::npos;
-         at = text.find(phrase.words, at + phrase.words.size())) {
-      if (counts(known, phrase, text, at)) found.push_back(at);
+// Everything that is looked for in a log: the phrases of all known texts, and the words of
+// contexts.
+struct Wanted {
+  struct Place {
+    const KnownText* text;
+    const Phrase* phrase;
+  };
+  std::vector<const KnownText*> texts = known_texts();
+  std::vector<Place> phrases;
+  PhraseIndex index;
+
+  Wanted() {
+    for (const auto* known : texts) {
+      for (const auto& phrase : known->phrases) {
+        index.add(phrase.words, phrases.size());
+        phrases.push_back({known, &phrase});
+      }
     }
+    for (std::size_t i = 0; i < std::size(kContextWords); ++i)
+      index.add(kContextWords[i].words, phrases.size() + i);
   }
-  return found;
+};
+
+const Wanted& wanted() {
+  static const Wanted all;
+  return all;
+}
+
+// A place where a phrase begins in a stream.
+struct Match {
+  const KnownText* text;
+  const Phrase* phrase;
+  std::size_t at;
+};
+
+struct Matches {
+  std::vector<std::vector<Match>> of;  // each stream
+  std::set<Context> contexts;          // of the log
+};
+
+Matches matches_in(const PastedLog& log) {
+  Matches matches;
+  for (const auto& stream : log.streams) {
+    if (stream.rank) matches.contexts.insert(Context::kDistributed);
+    auto& found = matches.of.emplace_back();
+    wanted().index.each_place(stream.text, [&](std::size_t number, std::size_t at) {
+      const auto& phrases = wanted().phrases;
+      if (number >= phrases.size()) {
+        matches.contexts.insert(kContextWords[number - phrases.size()].context);
+      } else {
+        found.push_back({phrases[number].text, phrases[number].phrase, at});
+      }
+    });
+  }
+  return matches;
+}
+
+bool counts(const Match& match, string_view text, const std::set<Context>& contexts) {
+  const KnownText& known = *match.text;
+  const auto at = match.at;
+  if (!known.not_before.empty() && has(around(text, at, 0, 250), known.not_before)) return false;
+  const auto before = around(text, at, 250, 0);
+  for (const auto words : known.not_after) {
+    if (has(before, words)) return false;
+  }
+  switch (match.phrase->context) {
+    case Context::kAnywhere:
+      return true;
+    case Context::kNearTorchWords: {
+      const auto nearby = around(text, at, 300, 300);
+      return std::any_of(kTorchWords.begin(), kTorchWords.end(),
+                         [&](const char* words) { return has(nearby, words); });
+    }
+    default:
+      return contexts.contains(match.phrase->context);
+  }
 }
 
 // "ValueError: bad sample 17", as Python ends a traceback.
@@ -152,16 +242,49 @@ Explanation explanation_of(const Found& found, const std::string& program) {
         explanation.causes.begin(), explanation.causes.end(),
         [&](const std::string& cause) { return cause.starts_with(explanation.rules.front()); });
   }
-  explanation.next.push_back({"ddp-doctor run " + program, std::string(known.run)});
+  for (const auto& [command, why] : known.commands)
+    explanation.next.push_back({std::string(command), std::string(why)});
+  if (!known.run.empty())
+    explanation.next.push_back({"ddp-doctor run " + program, std::string(known.run)});
   for (std::size_t i = 0; i < std::min<std::size_t>(2, explanation.rules.size()); ++i)
     explanation.next.push_back({"ddp-doctor explain " + explanation.rules[i], ""});
   return explanation;
 }
 
+// What the ranks of the log show together: which raised the error, and which only lost those.
+// `labelled`: ranks by the labels of launchers, so that an error has a rank for certain.
+void compare_ranks(std::vector<Explanation>& explanations, const std::vector<Found>& found,
+                   const std::set<int>& labelled) {
+  if (found.front().text->depth != Depth::kCause) return;
+  Explanation& first = explanations.front();
+  const auto raised = first.ranks();
+  const auto is_labelled = [&](int rank) { return labelled.contains(rank); };
+  if (raised.empty() || !std::all_of(raised.begin(), raised.end(), is_labelled)) return;
+  std::set<int> lost;
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    if (found[i].text->depth != Depth::kCollective && found[i].text->depth != Depth::kConsequence)
+      continue;
+    for (const int rank : explanations[i].ranks()) {
+      if (is_labelled(rank) && std::find(raised.begin(), raised.end(), rank) == raised.end())
+        lost.insert(rank);
+    }
+  }
+  const auto upper = [](std::string ranks) { return "R" + ranks.substr(1); };
+  if (!lost.empty()) {
+    first.seen.push_back(
+        fmt::format("{} raised it; {} only waited for that, or lost the connection.",
+                    upper(ranks_of(raised)), ranks_of(std::vector<int>(lost.begin(), lost.end()))));
+  } else if (raised.size() > 1 && raised.size() == labelled.size()) {
+    first.seen.emplace_back("Every rank in this text raises it: it does not depend on the rank.");
+  }
+}
+
 // A lost connection is a consequence of any other error in the log, and then needs no causes.
-void relate(std::vector<Explanation>& explanations, Depth nearest) {
-  for (auto& explanation : explanations) {
-    if (explanation.text != "peer-lost") continue;
+void relate(std::vector<Explanation>& explanations, const std::vector<Found>& found) {
+  const Depth nearest = found.front().text->depth;
+  for (std::size_t i = 0; i < explanations.size(); ++i) {
+    if (found[i].text->depth != Depth::kConsequence || found[i].text->weigh != nullptr) continue;
+    auto& explanation = explanations[i];
     if (nearest >= Depth::kConsequence) {
       explanation.seen.emplace_back(
           "No rank in this text has an error of its own: the other ranks' output is needed.");
@@ -187,21 +310,30 @@ std::vector<int> Explanation::ranks() const {
 
 ExplainedLog explain_log(std::string_view text) {
   const PastedLog log = read_log(text);
+  const Matches matches = matches_in(log);
   std::vector<Found> found;
-  for (const auto texts :
-       {constructor_texts(), reducer_texts(), collective_texts(), warning_texts()}) {
-    for (const auto* known : texts) found.push_back({known});
-  }
+  for (const auto* known : wanted().texts) found.push_back({known});
   OwnErrors errors;
-  for (const auto& stream : log.streams) {
+  std::set<int> labelled;
+  for (std::size_t i = 0; i < log.streams.size(); ++i) {
+    const auto& stream = log.streams[i];
+    if (stream.rank) labelled.insert(*stream.rank);
+    std::map<const KnownText*, std::vector<std::size_t>> places;
     std::vector<std::size_t> all;
+    for (const auto& match : matches.of[i]) {
+      if (!counts(match, stream.text, matches.contexts)) continue;
+      places[match.text].push_back(match.at);
+      all.push_back(match.at);
+    }
     for (auto& entry : found) {
-      const auto positions = places(*entry.text, stream);
-      if (positions.empty()) continue;
-      for (const auto at : positions) entry.line = std::min(entry.line, stream.number_at(at));
-      all.insert(all.end(), positions.begin(), positions.end());
-      entry.facts.by(stream.rank);
+      const auto positions = places.find(entry.text);
+      if (positions == places.end()) continue;
+      const auto line = stream.number_at(positions->second.front());
+      entry.line = std::min(entry.line, line);
+      RankFields& fields = entry.facts.by(stream.rank);
+      fields.line = std::min(fields.line, line);
       entry.streams.push_back(&stream);
+      read_fields(entry.text->fields, stream, positions->second, entry.facts);
       entry.text->read(stream, entry.facts);
     }
     collect_errors(stream, std::move(all), errors);
@@ -234,7 +366,9 @@ ExplainedLog explain_log(std::string_view text) {
   explained.last_error = errors.last;
   for (const auto& entry : found)
     explained.explanations.push_back(explanation_of(entry, explained.program.value_or("train.py")));
-  if (!found.empty()) relate(explained.explanations, found.front().text->depth);
+  if (found.empty()) return explained;
+  relate(explained.explanations, found);
+  compare_ranks(explained.explanations, found, labelled);
   return explained;
 }
 

@@ -112,11 +112,28 @@ const KnownText kCollectiveTimeout = {
                 {"Application timeout caused pair closure"},
                 {"timed out in blocking wait"},
                 {"timed out in call to wait()"},
-                {"Timeout at NCCL work"}},
-    .not_after = "Original exception",
+                {"Timeout at NCCL work"},
+                {"Received a dump signal due to a collective timeout"}},
+    .not_after = {"Original exception"},
     .versions = {{"NumelIn=", "about 2.2 and later"},
                  {"WorkNCCL(SeqNum=", "about 1.12 and later"},
                  {"WorkNCCL(OpType=", "about 1.11 and earlier"}},
+    .hints =
+        {{"OpType=_ALLGATHER_BASE",
+          "FSDP and ZeRO-3 gather the parameters of each module by _ALLGATHER_BASE before its "
+          "forward and its backward: every rank must run the same modules, in the same order."},
+         {"OpType=_REDUCE_SCATTER_BASE",
+          "FSDP and ZeRO reduce gradients by _REDUCE_SCATTER_BASE: a rank whose backward skips "
+          "a module leaves the others waiting."},
+         {"OpType=ALLTOALL",
+          "ALLTOALL is expert parallelism or a sequence that is divided among the ranks "
+          "(Ulysses)."},
+         {"OpType=SEND",
+          "SEND and RECV are between two ranks, usually pipeline stages: the "
+          "neighbour that did not call is the one to look at."},
+         {"OpType=RECV",
+          "SEND and RECV are between two ranks, usually pipeline stages: the "
+          "neighbour that did not call is the one to look at."}},
     .says =
         "A rank waited in a collective until its timeout: another rank did not issue it, or issued "
         "a different one.",
@@ -148,9 +165,9 @@ const KnownText kStartTimeout = {
     .rules = {&kStalledRank, &kRankCrashed},
     .phrases = {{"clients joined"},
                 {"Timed out initializing process group in store based barrier"},
-                {"client socket has timed out", true},
-                {"Socket Timeout", true},
-                {"wait timeout after", true}},
+                {"client socket has timed out", Context::kNearTorchWords},
+                {"Socket Timeout", Context::kNearTorchWords},
+                {"wait timeout after", Context::kNearTorchWords}},
     .says = "Not all ranks joined the process group at startup.",
     .means = {"Training has not started. The store counts processes, and some never joined."},
     .causes = {"A rank failed before init_process_group: its own output shows why.",
@@ -174,12 +191,13 @@ const KnownText kPeerLost = {
                 {"A call failed possibly due to a network error or a remote process exiting"},
                 {"NCCL communicator was aborted on rank"},
                 {"successfully reached monitoredBarrier, but received errors"},
-                {"Connection reset by peer", true},
-                {"Connection refused", true},
-                {"Broken pipe", true},
-                {"Socket closed", true},
-                {"connectFullMesh", true}},
-    .not_after = "Original exception",
+                {"Connection reset by peer", Context::kNearTorchWords},
+                {"Connection refused", Context::kNearTorchWords},
+                {"Broken pipe", Context::kNearTorchWords},
+                {"Socket closed", Context::kNearTorchWords},
+                {"connectFullMesh", Context::kNearTorchWords}},
+    .not_after = {"Original exception", "Bytes failed on", "recvValue failed on",
+                  "recvVector failed on"},
     .versions = {{"This is typically caused by a remote worker", "about 2.9 and later"}},
     .says = "The rank at the other end of a connection ended while this rank waited for it.",
     .means =
