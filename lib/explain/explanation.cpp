@@ -164,7 +164,25 @@ struct OwnErrors {
   Found found{&own_error_text()};
   std::string last;
   std::size_t last_line = 0;
+  bool in_library = false;
 };
+
+// Whether an error is one of torch.distributed's, or the traceback above it ends in a library of
+// distributed training.
+bool is_in_library(string_view error, string_view before) {
+  for (const auto* name : {"DistBackendError", "DistStoreError", "DistNetworkError", "DistError"}) {
+    if (has(error.substr(0, 60), name)) return true;
+  }
+  before = last_of(before, 2000);
+  const auto frame = before.rfind("File \"");
+  if (frame == string_view::npos) return false;
+  const auto file = until(before.substr(frame + 6), "\"");
+  for (const auto* folder :
+       {"torch/distributed/", "torch/nn/parallel/", "deepspeed/", "megatron/core/"}) {
+    if (has(file, folder)) return true;
+  }
+  return false;
+}
 
 // The program's own errors: those that contain no known text.
 void collect_errors(const LogStream& stream, std::vector<std::size_t> known, OwnErrors& errors) {
@@ -180,6 +198,7 @@ void collect_errors(const LogStream& stream, std::vector<std::size_t> known, Own
     if (number > errors.last_line) {
       errors.last = line;
       errors.last_line = number;
+      errors.in_library = is_in_library(line, string_view(stream.text).substr(0, begin));
     }
     if (!own) continue;
     RankFields& fields = errors.found.facts.by(stream.rank);
@@ -364,6 +383,7 @@ ExplainedLog explain_log(std::string_view text) {
   explained.lines = log.lines;
   explained.program = program_in(log);
   explained.last_error = errors.last;
+  explained.last_error_in_library = errors.in_library;
   for (const auto& entry : found)
     explained.explanations.push_back(explanation_of(entry, explained.program.value_or("train.py")));
   if (found.empty()) return explained;

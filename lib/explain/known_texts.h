@@ -36,7 +36,7 @@ struct Phrase {
 // A variable part of a message. It begins after `after`, which is looked for from the phrase on; if
 // `after` is empty it is the last word before the phrase. It ends before `until`; if that is empty,
 // with the word.
-struct Field {
+struct MessageField {
   std::string_view figure;  // kParameterName: one of the names
   std::string_view after;
   std::string_view until = "";
@@ -50,7 +50,7 @@ struct Hint {
   std::string_view means;
 };
 
-struct Command {
+struct NextStep {
   std::string_view command;
   std::string_view why;
 };
@@ -70,9 +70,9 @@ struct KnownText {
   std::string_view says;
   std::vector<std::string_view> means = {};
   std::vector<std::string_view> causes = {};
-  std::vector<Command> commands = {};  // to run before ddp-doctor
+  std::vector<NextStep> commands = {};  // to run before ddp-doctor
   std::string_view run = "";  // what `ddp-doctor run` adds; empty: it would fail in the same way
-  std::vector<Field> fields = {};
+  std::vector<MessageField> fields = {};
   Reader read = read_nothing;  // what `fields` cannot say
   void (*weigh)(Explanation& explanation) =
       nullptr;  // interprets the fields of several ranks together

@@ -16,8 +16,8 @@ constexpr char kIsConsequence[] =
     "This is a consequence: NCCL gave up, and the reason is in an earlier line or on another rank.";
 
 // ncclGetLastError's line follows in torch 2.0 and later.
-const std::vector<Field> kNcclFields = {{"NCCL version", "NCCL version "},
-                                        {"last error", "Last error: ", kEndOfLine}};
+const std::vector<MessageField> kNcclFields = {{"NCCL version", "NCCL version "},
+                                               {"last error", "Last error: ", kEndOfLine}};
 
 // src/init.cc, commAlloc and initTransportsRank.
 const KnownText kDuplicateGpu = {

@@ -51,7 +51,7 @@ void take_names(string_view list, RankFields& fields) {
 }
 
 // Nothing if the message has no such field, or one that is too long to be it.
-string_view value_of(const Field& field, const LogStream& stream, std::size_t at) {
+string_view value_of(const MessageField& field, const LogStream& stream, std::size_t at) {
   constexpr std::size_t kWindow = 700, kValue = 160;
   const string_view text = stream.text;
   if (field.after.empty()) {
@@ -102,7 +102,7 @@ RankFields& MessageFields::by(std::optional<int> rank) {
   return fields;
 }
 
-void read_fields(std::span<const Field> fields, const LogStream& stream,
+void read_fields(std::span<const MessageField> fields, const LogStream& stream,
                  std::span<const std::size_t> places, MessageFields& facts) {
   constexpr std::size_t kPlaces = 100;  // an error that repeats says the same
   for (const auto at : places.first(std::min(places.size(), kPlaces))) {

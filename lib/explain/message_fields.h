@@ -41,8 +41,8 @@ struct MessageFields {
 using Reader = void (*)(const LogStream& stream, MessageFields& facts);
 
 // What a table of fields says, at each of the places where a phrase begins.
-struct Field;
-void read_fields(std::span<const Field> fields, const LogStream& stream,
+struct MessageField;
+void read_fields(std::span<const MessageField> fields, const LogStream& stream,
                  std::span<const std::size_t> places, MessageFields& facts);
 
 void read_nothing(const LogStream& stream, MessageFields& facts);
