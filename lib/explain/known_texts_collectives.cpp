@@ -197,7 +197,7 @@ const KnownText kPeerLost = {
                 {"Socket closed", Context::kNearTorchWords},
                 {"connectFullMesh", Context::kNearTorchWords}},
     .not_after = {"Original exception", "Bytes failed on", "recvValue failed on",
-                  "recvVector failed on"},
+                  "recvVector failed on", "should dump"},
     .versions = {{"This is typically caused by a remote worker", "about 2.9 and later"}},
     .says = "The rank at the other end of a connection ended while this rank waited for it.",
     .means =

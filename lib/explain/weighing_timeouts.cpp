@@ -217,7 +217,7 @@ void weigh_timeouts(Explanation& explanation) {
     }
     const auto late = late_in(group, seen);
     suspects.insert(late.begin(), late.end());
-    if (!late.empty()) continue;
+    if (!late.empty() || !odd.empty()) continue;
     const auto silent = silent_in(group);
     const auto waited = ranks_of(ranks_among(group.ranks));
     if (silent.empty()) {
