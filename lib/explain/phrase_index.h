@@ -6,7 +6,7 @@
 // those.
 #pragma once
 
-#include <bitset>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -26,11 +26,16 @@ class PhraseIndex {
   template <class Use>
   void each_place(std::string_view text, Use use) const {
     std::vector<std::size_t> ends(count_, 0);
-    for (std::size_t at = 0; at + kKeyLetters <= text.size(); ++at) {
-      const auto key = key_of(text.substr(at));
-      if (!begins_[hash(key)]) continue;
+    const char* letters = text.data();
+    const std::uint64_t* begins = begins_.data();  // tens of millions of times
+    std::uint32_t key = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      key = key << 8 | static_cast<unsigned char>(letters[i]);
+      const std::uint32_t bit = (key * kSpread) >> 16;
+      if ((begins[bit / 64] >> (bit % 64) & 1) == 0 || i + 1 < kKeyLetters) continue;
       const auto found = phrases_.find(key);
       if (found == phrases_.end()) continue;
+      const auto at = i + 1 - kKeyLetters;
       for (const auto& [words, number] : found->second) {
         if (at < ends[number] || text.compare(at, words.size(), words) != 0) continue;
         ends[number] = at + words.size();
@@ -41,18 +46,10 @@ class PhraseIndex {
 
  private:
   static constexpr std::size_t kKeyLetters = 4;
-  static constexpr std::size_t kBits = 1 << 16;
-
-  static std::uint32_t key_of(std::string_view text) {
-    std::uint32_t key = 0;
-    for (std::size_t i = 0; i < kKeyLetters; ++i)
-      key = key << 8 | static_cast<unsigned char>(text[i]);
-    return key;
-  }
-  static std::size_t hash(std::uint32_t key) { return (key * 2654435761u) >> 16; }
+  static constexpr std::uint32_t kSpread = 2654435761u;  // Knuth's multiplicative hash
 
   std::unordered_map<std::uint32_t, std::vector<std::pair<std::string_view, std::size_t>>> phrases_;
-  std::bitset<kBits> begins_;
+  std::array<std::uint64_t, (1 << 16) / 64> begins_ = {};  // a bit for each key's hash
   std::size_t count_ = 0;
 };
 
