@@ -38,7 +38,15 @@ string_view around(string_view text, std::size_t at, std::size_t before, std::si
 
 bool has(string_view text, string_view words) { return text.find(words) != string_view::npos; }
 
-constexpr auto kTorchWords = {"gloo", "NCCL", "nccl", "c10d", "TCPStore", "ProcessGroup"};
+constexpr auto kTorchWords = {"gloo",
+                              "NCCL",
+                              "nccl",
+                              "c10d",
+                              "TCPStore",
+                              "ProcessGroup",
+                              "DistNetworkError",
+                              "DistStoreError",
+                              "DistBackendError"};
 
 // Words of a log that is about a context: matched anywhere in it.
 struct ContextWords {
@@ -263,8 +271,10 @@ Explanation explanation_of(const Found& found, const std::string& program) {
   }
   for (const auto& [command, why] : known.commands)
     explanation.next.push_back({std::string(command), std::string(why)});
-  if (!known.run.empty())
-    explanation.next.push_back({"ddp-doctor run " + program, std::string(known.run)});
+  constexpr string_view kAfterTheFix =
+      "after the fix, checks that gradients and weights agree across the ranks";
+  explanation.next.push_back(
+      {"ddp-doctor run " + program, std::string(known.run.empty() ? kAfterTheFix : known.run)});
   for (std::size_t i = 0; i < std::min<std::size_t>(2, explanation.rules.size()); ++i)
     explanation.next.push_back({"ddp-doctor explain " + explanation.rules[i], ""});
   return explanation;

@@ -168,8 +168,14 @@ const KnownText kStartTimeout = {
                 {"client socket has timed out", Context::kNearTorchWords},
                 {"Socket Timeout", Context::kNearTorchWords},
                 {"wait timeout after", Context::kNearTorchWords}},
+    .not_after = {"is setting up NCCL communicator"},
+    .hints = {{"timeout_dump",
+               "The key is the heartbeat monitor's: it asked the store whether another "
+               "rank wants a dump, and got no answer."}},
     .says = "Not all ranks joined the process group at startup.",
-    .means = {"Training has not started. The store counts processes, and some never joined."},
+    .means = {"Training has not started. The store counts processes, and some never joined.",
+              "Later in a run, it is a rank that waits for another at the store: a barrier of "
+              "torchrun, or a group that is being made."},
     .causes = {"A rank failed before init_process_group: its own output shows why.",
                "The world size is larger than the number of processes that were launched.",
                "A wrong address, port or network interface on some machine (MASTER_ADDR, "
@@ -177,6 +183,9 @@ const KnownText kStartTimeout = {
     .run =
         "launches the ranks on one machine, which shows whether the program or the launch is at "
         "fault",
+    .fields = {{"address", "trying to connect to ", kEndOfLine},
+               {"timeout", "wait timeout after "},
+               {"key", "keys: "}},
 };
 
 const KnownText kPeerLost = {
@@ -242,9 +251,10 @@ const KnownText kOwnError = {
     .depth = Depth::kCause,
     .rules = {&kRankCrashed},
     .phrases = {},
-    .says = "An error outside DistributedDataParallel ended a rank.",
-    .means = {"All ranks take part in every all-reduce, so timeouts and lost connections on the "
-              "other ranks are consequences of it."},
+    .says = "An error that is none of the known texts ended a rank.",
+    .means =
+        {"Ranks wait for each other in every collective, so timeouts and lost connections on the "
+         "other ranks are consequences of it."},
     .causes = {"See the error itself. If the log shows that the program caught it and continued, "
                "it matters only if that rank skipped a backward pass."},
     .run = "shows which rank failed first, in which step and phase",

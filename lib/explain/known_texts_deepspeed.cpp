@@ -16,7 +16,7 @@ constexpr char kZero3Gathers[] =
 // partitioned_param_coordinator.py, fetch_sub_module; ds_summary() is the dictionary.
 const KnownText kZero3Status = {
     .id = "zero3-parameter-status",
-    .rules = {&kRankDependentGraph, &kStepDependentGraph},
+    .rules = {&kStepDependentGraph, &kRankDependentGraph},
     .phrases = {{"'status': 'INFLIGHT'"},
                 {"'status': 'NOT_AVAILABLE'"},
                 {"still have inflight params"},

@@ -160,6 +160,29 @@ const KnownText kInitTimeout = {
     .run = "shows which rank is missing",
 };
 
+// ProcessGroupNCCL.cpp, broadcastUniqueNCCLID; "retreiving" until 2.1.
+const KnownText kUniqueId = {
+    .id = "nccl-unique-id",
+    .depth = Depth::kCollective,
+    .rules = {&kRankCrashed, &kStalledRank},
+    .phrases = {{"is setting up NCCL communicator"}},
+    .versions = {{"is setting up NCCL communicator", "1.11 and later"}},
+    .says = "This rank reached the first collective of a process group, and its rank 0 did not.",
+    .means = {"NCCL makes the communicator at the first collective: rank 0 of the group puts an id "
+              "into the store, and the others wait for it there."},
+    .causes =
+        {"DDP504: rank 0 of the group failed or ended before that collective; its own output "
+         "shows why.",
+         "DDP501: rank 0 is busy before it: it downloads, tokenizes or loads weights while the "
+         "others wait. Raise the timeout of init_process_group, or let it do so earlier.",
+         "DDP505: the collective is called on some ranks only.",
+         "The store's process has ended (\"Connection reset by peer\")."},
+    .run = "shows which rank is missing, and what it is doing",
+    .fields = {{"waiting rank of the group", ""},
+               {"key", "key-value store by key '"},
+               {"error", "got error: ", kEndOfLine}},
+};
+
 // ProcessGroupNCCL.cpp, WorkNCCL::handleException and Watchdog::runLoop.
 const KnownText kTakenDown = {
     .id = "nccl-process-taken-down",
@@ -356,10 +379,10 @@ const KnownText kPortTaken = {
 
 KnownTexts nccl_texts() {
   static constexpr std::array kTexts = {
-      &kDuplicateGpu, &kInvalidUsage,  &kInvalidArgument, &kCudaError,
-      &kSystemError,  &kInternalError, &kVersionMismatch, &kInitTimeout,
-      &kTakenDown,    &kWatchdogCuda,  &kWatchdogStuck,   &kFlightRecorder,
-      &kNoBackend,    &kNeedsCuda,     &kStoreLost,       &kPortTaken};
+      &kDuplicateGpu,  &kInvalidUsage,    &kInvalidArgument, &kCudaError, &kSystemError,
+      &kInternalError, &kVersionMismatch, &kInitTimeout,     &kUniqueId,  &kTakenDown,
+      &kWatchdogCuda,  &kWatchdogStuck,   &kFlightRecorder,  &kNoBackend, &kNeedsCuda,
+      &kStoreLost,     &kPortTaken};
   return kTexts;
 }
 

@@ -56,9 +56,9 @@ string_view value_of(const MessageField& field, const LogStream& stream, std::si
   const string_view text = stream.text;
   if (field.after.empty()) {
     string_view word = last_of(text.substr(0, at), kValue);
-    while (!word.empty() && string_view(" :'`").find(word.back()) != string_view::npos)
+    while (!word.empty() && string_view(" :'`])").find(word.back()) != string_view::npos)
       word.remove_suffix(1);
-    word.remove_prefix(word.find_last_of(" '`") + 1);
+    word.remove_prefix(word.find_last_of(" '`[(") + 1);
     return word.ends_with("Error") ? string_view() : word;
   }
   string_view window = text.substr(at, kWindow);

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -65,6 +67,21 @@ ncclInternalError: Internal check failed.)"},
      "22105 rank 0 version 22005"},
     {"nccl-init-timeout",
      "torch.distributed.DistBackendError: NCCL timeout in communicator initialization."},
+    // NVIDIA-NeMo/Speech#14399
+    {"nccl-unique-id",
+     "[default1]:[rank1]: torch.distributed.DistBackendError: [1] is setting up NCCL communicator "
+     "and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but "
+     "store->get('0') "
+     "got error: wait timeout after 600000ms, keys: /default_pg/0//cuda//0"},
+    // zai-org/ChatGLM-6B#1232
+    {"nccl-unique-id",
+     "RuntimeError: [1] is setting up NCCL communicator and retreiving ncclUniqueId from [0] via "
+     "c10d "
+     "key-value store by key '0', but store->get('0') got error: Socket Timeout"},
+    {"start-timeout",
+     "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while "
+     "trying "
+     "to connect to (10.0.0.1, 29500)."},
     {"nccl-process-taken-down",
      "[rank4]:[E1016 03:31:38.92 ProcessGroupNCCL.cpp:627] [Rank 4] To avoid data inconsistency, "
      "we are taking the entire process down."},
@@ -401,6 +418,17 @@ TEST(KnownTexts, AreWellFormed) {
   for (const auto* known : known_texts()) {
     for (const auto whole : known->part_of)
       EXPECT_TRUE(ids.contains(whole)) << known->id << " is part of no known text: " << whole;
+  }
+}
+
+// docs/errors.md lists them, with what they mean.
+TEST(KnownTexts, AreListedInTheDocumentation) {
+  std::ifstream file(DDP_DOCTOR_RULE_PAGES "/../errors.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  for (const auto* known : known_texts()) {
+    std::string line = "| `" + std::string(known->id) + "` | ";
+    for (const char letter : known->says) line += letter == '|' ? "\\|" : std::string(1, letter);
+    EXPECT_NE(page.find(line + " |\n"), std::string::npos) << line;
   }
 }
 

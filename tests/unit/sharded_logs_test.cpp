@@ -188,6 +188,18 @@ TEST(ShardedLogs, FieldsOfMessages) {
   EXPECT_EQ(figure(mesh, "ranks in the mesh"), "4");
 }
 
+// NVIDIA-NeMo/Speech#14399
+TEST(ShardedLogs, RankZeroThatDidNotComeToTheFirstCollective) {
+  const auto e = first(
+      "trainer/0 [default1]:[rank1]: torch.distributed.DistBackendError: [1] is setting up NCCL "
+      "communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but "
+      "store->get('0') got error: wait timeout after 600000ms, keys: /default_pg/0//cuda//0\n"
+      "[rank0]: ValueError: no such dataset\n");
+  EXPECT_EQ(e.text, "own-error");
+  EXPECT_THAT(e.ranks(), ElementsAre(0));
+  EXPECT_THAT(e.seen, Contains(HasSubstr("Rank 0 raised it; rank 1 only waited for that")));
+}
+
 TEST(ShardedLogs, IsCertainOnlyWhereThereIsOneCause) {
   EXPECT_EQ(first("ValueError: Must flatten tensors with uniform `requires_grad`").certainty,
             Certainty::kCertain);
