@@ -298,7 +298,7 @@ void compare_ranks(std::vector<Explanation>& explanations, const std::vector<Fou
         lost.insert(rank);
     }
   }
-  const auto upper = [](std::string ranks) { return "R" + ranks.substr(1); };
+  const auto upper = [](const std::string& ranks) { return "R" + ranks.substr(1); };
   if (!lost.empty()) {
     first.seen.push_back(
         fmt::format("{} raised it; {} only waited for that, or lost the connection.",

@@ -71,7 +71,7 @@ struct KnownText {
   std::vector<std::string_view> means = {};
   std::vector<std::string_view> causes = {};
   std::vector<NextStep> commands = {};  // to run before ddp-doctor
-  std::string_view run = "";  // what `ddp-doctor run` adds; empty: it would fail alike
+  std::string_view run = "";            // what `ddp-doctor run` adds; empty: it would fail alike
   std::vector<MessageField> fields = {};
   Reader read = read_nothing;  // what `fields` cannot say
   void (*weigh)(Explanation& explanation) =

@@ -198,7 +198,6 @@ const KnownText kPeerLost = {
                 {"Connection closed by remote peer"},
                 {"remote process exited or there was a network error"},
                 {"A call failed possibly due to a network error or a remote process exiting"},
-                {"NCCL communicator was aborted on rank"},
                 {"successfully reached monitoredBarrier, but received errors"},
                 {"Connection reset by peer", Context::kNearTorchWords},
                 {"Connection refused", Context::kNearTorchWords},

@@ -192,6 +192,7 @@ const KnownText kTakenDown = {
                 {"To avoid data inconsistency, we are taking the entire process down"},
                 {"To avoid inconsistency, we are taking the entire process down"},
                 {"To avoid data inconsistency, we are tearing the process down"},
+                {"NCCL communicator was aborted on rank"},
                 {"NCCL watchdog thread terminated with exception"},
                 {"Process group watchdog thread terminated with exception"}},
     .part_of = {"collective-timeout", "nccl-watchdog-cuda", "nccl-cuda-error", "nccl-system-error",
@@ -234,7 +235,7 @@ const KnownText kWatchdogStuck = {
     .id = "nccl-watchdog-stuck",
     .depth = Depth::kConsequence,
     .rules = {&kStalledRank, &kRankCrashed},
-    .phrases = {{"ProcessGroupNCCL's watchdog got stuck"},
+    .phrases = {{"watchdog got stuck for "},
                 {"Heartbeat monitor timed out!"},
                 {"First PG on this rank that detected no heartbeat"},
                 {"due to ProcessGroupNCCL watchdog hang"}},
@@ -285,6 +286,21 @@ const KnownText kFlightRecorder = {
           "compares the dumps of the ranks (in older versions it is tools/flight_recorder of "
           "PyTorch's repository)"}},
     .run = "shows which rank was missing, without a dump",
+};
+
+const KnownText kNotDestroyed = {
+    .id = "process-group-not-destroyed",
+    .severity = Severity::kAdvice,
+    .depth = Depth::kWarning,
+    .phrases = {{"process group has NOT been destroyed before"},
+                {"destroy_process_group() was not called before program exit"}},
+    .versions = {{"process group has NOT been destroyed", "2.4 and later"}},
+    .says = "The program ended without destroy_process_group().",
+    .means =
+        {"Harmless after the last step. Collectives that were still under way are cut off, and "
+         "other ranks may report a lost connection."},
+    .causes = {"Call torch.distributed.destroy_process_group() at the end, on every rank.",
+               "An error ended the program before that call: then the error is what matters."},
 };
 
 // ProcessGroup.hpp, getBackend.
@@ -379,10 +395,10 @@ const KnownText kPortTaken = {
 
 KnownTexts nccl_texts() {
   static constexpr std::array kTexts = {
-      &kDuplicateGpu,  &kInvalidUsage,    &kInvalidArgument, &kCudaError, &kSystemError,
-      &kInternalError, &kVersionMismatch, &kInitTimeout,     &kUniqueId,  &kTakenDown,
-      &kWatchdogCuda,  &kWatchdogStuck,   &kFlightRecorder,  &kNoBackend, &kNeedsCuda,
-      &kStoreLost,     &kPortTaken};
+      &kDuplicateGpu,  &kInvalidUsage,    &kInvalidArgument, &kCudaError,    &kSystemError,
+      &kInternalError, &kVersionMismatch, &kInitTimeout,     &kUniqueId,     &kTakenDown,
+      &kWatchdogCuda,  &kWatchdogStuck,   &kFlightRecorder,  &kNotDestroyed, &kNoBackend,
+      &kNeedsCuda,     &kStoreLost,       &kPortTaken};
   return kTexts;
 }
 

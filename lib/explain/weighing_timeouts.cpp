@@ -98,8 +98,11 @@ void say_who_waited(const Group& group, std::vector<std::string>& seen) {
       calls[duration_of(*fields) + " in " + call_of(*fields)].push_back(fields);
   }
   if (calls.size() > kMaxCalls) return;
+  std::map<int, std::string> lines;  // by the lowest rank
   for (const auto& [call, ranks] : calls)
-    seen.push_back(fmt::format("{} waited{}.", upper(ranks_of(ranks_among(ranks))), call));
+    lines[*ranks.front()->rank] =
+        fmt::format("{} waited{}.", upper(ranks_of(ranks_among(ranks))), call);
+  for (auto& [rank, line] : lines) seen.push_back(std::move(line));
 }
 
 // Whether the group's ranks wait in different calls; `odd`: the few that are elsewhere.

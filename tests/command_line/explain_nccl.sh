@@ -72,7 +72,7 @@ doctor 3 explain - <<'LOG'
 [rank0]:   File "/x/site-packages/torch/nn/functional.py", line 2551, in embedding
 [rank0]: RuntimeError: 'weight' must be 2-D
 LOG
-said "not about distributed training: RuntimeError: 'weight' must be 2-D"
+said "does not mention distributed training: RuntimeError: 'weight' must be 2-D"
 doctor 3 explain - <<'LOG'
   File "/x/site-packages/torch/distributed/tensor/_api.py", line 3, in f
 RuntimeError: something that is new

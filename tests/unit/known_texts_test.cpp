@@ -98,6 +98,22 @@ ncclInternalError: Internal check failed.)"},
     {"nccl-watchdog-stuck",
      "[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! Process "
      "will be terminated after dumping debug info. workMetaList_.size()=103"},
+    {"process-group-not-destroyed",
+     "[rank0]:[W1121 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been "
+     "destroyed before we destruct ProcessGroupNCCL. On normal program exit, the application "
+     "should "
+     "call destroy_process_group"},
+    // om-ai-lab/VLM-R1#257, broken by the terminal
+    {"nccl-watchdog-stuck",
+     "[rank6]:[E429 13:55:49.384372190 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) "
+     "Rank "
+     "6] ProcessGroupNCCL'\ns watchdog got stuck for 480 seconds without making progress"},
+    // pytorch/pytorch#118369
+    {"collective-timeout",
+     "RuntimeError: NCCL communicator was aborted on rank 7. Original reason for failure was: "
+     "[Rank 7] "
+     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=64088, OpType=ALLREDUCE, "
+     "Timeout(ms)=1800000) ran for 25625251 milliseconds before timing out."},
     {"nccl-flight-recorder",
      "[rank1]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1922] [PG ID 0 PG GUID 0(default_pg) Rank 1] "
      "Observed flight recorder dump signal from another rank via TCPStore."},

@@ -66,14 +66,16 @@ std::string nothing_known(const ExplainedLog& log) {
   }
   if (log.last_error_in_library) {
     return fmt::format(
-        "found no message that it knows in {} line(s), although the last error in it is raised by a "
+        "found no message that it knows in {} line(s), although the last error in it is raised by "
+        "a "
         "library of distributed training: {}\nIf only some ranks raise it, paste the output of the "
         "others too, or run `ddp-doctor run {}`, which names the rank that failed first",
         log.lines, log.last_error, program);
   }
   return fmt::format(
-      "found no known message of distributed training in {} line(s). The last error in it is "
-      "not about distributed training: {}\nIf only some ranks raise it, paste the output of the "
+      "found no known message of distributed training in {} line(s). The last error in it "
+      "does not mention distributed training: {}\nIf only some ranks raise it, paste the output of "
+      "the "
       "others too, or run `ddp-doctor run {}`, which names the rank that failed first",
       log.lines, log.last_error, program);
 }
