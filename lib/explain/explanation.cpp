@@ -15,7 +15,7 @@
 #include "lib/explain/known_texts.h"
 #include "lib/explain/message_window.h"
 #include "lib/explain/pasted_log.h"
-#include "lib/explain/phrase_index.h"
+#include "lib/explain/phrase_matches.h"
 
 namespace ddp_doctor {
 namespace {
@@ -30,132 +30,7 @@ struct Found {
   std::vector<const LogStream*> streams = {};
 };
 
-// The text around a match, which may belong to the same message.
-string_view around(string_view text, std::size_t at, std::size_t before, std::size_t after) {
-  const auto begin = at - std::min(at, before);
-  return text.substr(begin, at - begin + after);
-}
-
 bool has(string_view text, string_view words) { return text.find(words) != string_view::npos; }
-
-constexpr auto kTorchWords = {"gloo",
-                              "NCCL",
-                              "nccl",
-                              "c10d",
-                              "TCPStore",
-                              "ProcessGroup",
-                              "DistNetworkError",
-                              "DistStoreError",
-                              "DistBackendError"};
-
-// Words of a log that is about a context: matched anywhere in it.
-struct ContextWords {
-  Context context;
-  string_view words;
-};
-constexpr ContextWords kContextWords[] = {
-    {Context::kDistributed, "torch.distributed"},
-    {Context::kDistributed, "torch/distributed/"},
-    {Context::kDistributed, "torchrun"},
-    {Context::kDistributed, "LOCAL_RANK"},
-    {Context::kDistributed, "local_rank"},
-    {Context::kDistributed, "init_process_group"},
-    {Context::kDistributed, "DistributedDataParallel"},
-    {Context::kDistributed, "multiprocessing/spawn.py"},
-    {Context::kDistributed, "deepspeed"},
-    {Context::kDistributed, "DeepSpeed"},
-    {Context::kSharded, "fsdp"},
-    {Context::kSharded, "FSDP"},
-    {Context::kSharded, "FullyShardedDataParallel"},
-    {Context::kSharded, "fully_shard"},
-    {Context::kSharded, "deepspeed"},
-    {Context::kSharded, "DeepSpeed"},
-    {Context::kSharded, "zero3"},
-    {Context::kSharded, "DTensor"},
-    {Context::kTensorParallel, "parallelize_module"},
-    {Context::kTensorParallel, "DTensor"},
-    {Context::kTensorParallel, "distributed/tensor/"},
-    {Context::kTensorParallel, "tensor_parallel"},
-    {Context::kMegatron, "egatron"},
-};
-
-// Everything that is looked for in a log: the phrases of all known texts, and the words of
-// contexts.
-struct Wanted {
-  struct Place {
-    const KnownText* text;
-    const Phrase* phrase;
-  };
-  std::vector<const KnownText*> texts = known_texts();
-  std::vector<Place> phrases;
-  PhraseIndex index;
-
-  Wanted() {
-    for (const auto* known : texts) {
-      for (const auto& phrase : known->phrases) {
-        index.add(phrase.words, phrases.size());
-        phrases.push_back({known, &phrase});
-      }
-    }
-    for (std::size_t i = 0; i < std::size(kContextWords); ++i)
-      index.add(kContextWords[i].words, phrases.size() + i);
-  }
-};
-
-const Wanted& wanted() {
-  static const Wanted all;
-  return all;
-}
-
-// A place where a phrase begins in a stream.
-struct Match {
-  const KnownText* text;
-  const Phrase* phrase;
-  std::size_t at;
-};
-
-struct Matches {
-  std::vector<std::vector<Match>> of;  // each stream
-  std::set<Context> contexts;          // of the log
-};
-
-Matches matches_in(const PastedLog& log) {
-  Matches matches;
-  for (const auto& stream : log.streams) {
-    if (stream.rank) matches.contexts.insert(Context::kDistributed);
-    auto& found = matches.of.emplace_back();
-    wanted().index.each_place(stream.text, [&](std::size_t number, std::size_t at) {
-      const auto& phrases = wanted().phrases;
-      if (number >= phrases.size()) {
-        matches.contexts.insert(kContextWords[number - phrases.size()].context);
-      } else {
-        found.push_back({phrases[number].text, phrases[number].phrase, at});
-      }
-    });
-  }
-  return matches;
-}
-
-bool counts(const Match& match, string_view text, const std::set<Context>& contexts) {
-  const KnownText& known = *match.text;
-  const auto at = match.at;
-  if (!known.not_before.empty() && has(around(text, at, 0, 250), known.not_before)) return false;
-  const auto before = around(text, at, 250, 0);
-  for (const auto words : known.not_after) {
-    if (has(before, words)) return false;
-  }
-  switch (match.phrase->context) {
-    case Context::kAnywhere:
-      return true;
-    case Context::kNearTorchWords: {
-      const auto nearby = around(text, at, 300, 300);
-      return std::any_of(kTorchWords.begin(), kTorchWords.end(),
-                         [&](const char* words) { return has(nearby, words); });
-    }
-    default:
-      return contexts.contains(match.phrase->context);
-  }
-}
 
 // "ValueError: bad sample 17", as Python ends a traceback.
 bool is_error(string_view line) {
@@ -341,7 +216,7 @@ ExplainedLog explain_log(std::string_view text) {
   const PastedLog log = read_log(text);
   const Matches matches = matches_in(log);
   std::vector<Found> found;
-  for (const auto* known : wanted().texts) found.push_back({known});
+  for (const auto* known : known_texts()) found.push_back({known});
   OwnErrors errors;
   std::set<int> labelled;
   for (std::size_t i = 0; i < log.streams.size(); ++i) {

@@ -7,8 +7,9 @@ std::vector<const KnownText*> known_texts() {
   std::vector<const KnownText*> all;
   for (const auto texts :
        {constructor_texts(), reducer_texts(), collective_texts(), warning_texts(), nccl_texts(),
-        launch_texts(), fsdp_texts(), dtensor_texts(), pipelining_texts(), checkpoint_texts(),
-        deepspeed_texts(), megatron_texts()})
+        watchdog_texts(), process_group_texts(), launch_texts(), fsdp_texts(), fully_shard_texts(),
+        dtensor_texts(), pipelining_texts(), checkpoint_texts(), deepspeed_texts(),
+        megatron_texts()})
     all.insert(all.end(), texts.begin(), texts.end());
   return all;
 }

@@ -80,16 +80,19 @@ struct KnownText {
 
 // In no particular order.
 using KnownTexts = std::span<const KnownText* const>;
-KnownTexts reducer_texts();      // errors in a forward or a backward
-KnownTexts collective_texts();   // errors in collectives
-KnownTexts constructor_texts();  // errors before any training
-KnownTexts warning_texts();      // warnings; training continues
-KnownTexts nccl_texts();         // NCCL, Gloo and the store
-KnownTexts launch_texts();       // torchrun, mp.spawn, init_process_group
-KnownTexts fsdp_texts();         // FullyShardedDataParallel and fully_shard
-KnownTexts dtensor_texts();      // DTensor, DeviceMesh, tensor parallelism
-KnownTexts pipelining_texts();   // torch.distributed.pipelining
-KnownTexts checkpoint_texts();   // torch.distributed.checkpoint
+KnownTexts reducer_texts();        // errors in a forward or a backward
+KnownTexts collective_texts();     // errors in collectives
+KnownTexts constructor_texts();    // errors before any training
+KnownTexts warning_texts();        // warnings; training continues
+KnownTexts nccl_texts();           // NCCL's own errors
+KnownTexts watchdog_texts();       // communicators that time out or hang
+KnownTexts process_group_texts();  // backends, and the store
+KnownTexts launch_texts();         // torchrun, mp.spawn, init_process_group
+KnownTexts fsdp_texts();           // FullyShardedDataParallel
+KnownTexts fully_shard_texts();    // FSDP2
+KnownTexts dtensor_texts();        // DTensor, DeviceMesh, tensor parallelism
+KnownTexts pipelining_texts();     // torch.distributed.pipelining
+KnownTexts checkpoint_texts();     // torch.distributed.checkpoint
 KnownTexts deepspeed_texts();
 KnownTexts megatron_texts();
 std::vector<const KnownText*> known_texts();  // all of these

@@ -56,6 +56,25 @@ const KnownText kSavedSize = {
                {"sizes", " mismatch sizes ", kEndOfLine}},
 };
 
+// torch/nn/modules/module.py, load_state_dict
+const KnownText kShardedSize = {
+    .id = "sharded-size-mismatch",
+    .phrases = {{"copying a param with shape", Context::kSharded},
+                {"the shape in current model is", Context::kMegatron}},
+    .part_of = {"sharded-weight-used"},
+    .says = "A parameter of the checkpoint has another shape than the model's.",
+    .causes =
+        {"One of the two is a shard, or an empty tensor of ZeRO-3: save a full state dict, or load "
+         "with the same parallel sizes.",
+         "The vocabulary was padded to a multiple of the tensor parallel size, or of another "
+         "number, "
+         "on one side only (Megatron: --make-vocab-size-divisible-by), if it is an embedding or an "
+         "output layer.",
+         "Not about sharding: the model has another configuration."},
+    .fields = {{"saved", "copying a param with shape ", " from"},
+               {"expected", "shape in current model is ", "."}},
+};
+
 // api.py
 const KnownText kCheckpointFailed = {
     .id = "dcp-failed",
@@ -120,8 +139,9 @@ const KnownText kStateDictOptions = {
 }  // namespace
 
 KnownTexts checkpoint_texts() {
-  static constexpr std::array kTexts = {&kMissingKey, &kSavedSize, &kCheckpointFailed,
-                                        &kNoMetadata, &kSavePlan,  &kStateDictOptions};
+  static constexpr std::array kTexts = {&kMissingKey,       &kSavedSize,  &kShardedSize,
+                                        &kCheckpointFailed, &kNoMetadata, &kSavePlan,
+                                        &kStateDictOptions};
   return kTexts;
 }
 

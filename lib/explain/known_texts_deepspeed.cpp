@@ -191,6 +191,30 @@ const KnownText kZeroCheckpoint = {
                {"now", "the current world size is "}},
 };
 
+// engine.py, no_sync
+const KnownText kZeroNoSync = {
+    .id = "zero-no-sync",
+    .phrases = {{"no_sync context manager is incompatible with gradient partitioning"}},
+    .says = "no_sync was used with ZeRO-2 or 3, which reduce gradients in every backward.",
+    .means = {"DeepSpeed raises it since 0.16; before, it went on without no_sync."},
+    .causes =
+        {"A framework accumulates gradients by no_sync: a version of accelerate or transformers "
+         "from before DeepSpeed 0.16 (transformers#35157 fixes it), or "
+         "accelerator.accumulate().",
+         "The program calls no_sync itself: leave accumulation to DeepSpeed "
+         "(gradient_accumulation_steps), or use ZeRO-1."},
+    .fields = {{"ZeRO stage", "ZeRO stage "}},
+};
+
+// engine.py
+const KnownText kZeroPlainBackward = {
+    .id = "deepspeed-plain-backward",
+    .certainty = Certainty::kCertain,
+    .phrases = {{"Loss scaling is required for this configuration, but backward() was called"}},
+    .says = "loss.backward() was called on an engine that scales the loss.",
+    .causes = {"Use engine.backward(loss), or engine.scale(loss).backward()."},
+};
+
 // partition_parameters.py, GatheredParameters
 const KnownText kZeroStillActive = {
     .id = "zero3-still-active",
@@ -205,10 +229,10 @@ const KnownText kZeroStillActive = {
 }  // namespace
 
 KnownTexts deepspeed_texts() {
-  static constexpr std::array kTexts = {&kZero3Status,    &kZero3Trace,     &kZero3TraceCache,
-                                        &kZeroTwice,      &kZeroAttribute,  &kLossScaleMinimum,
-                                        &kUnscaleFp16,    &kDeepSpeedBatch, &kZeroUnused,
-                                        &kZeroCheckpoint, &kZeroStillActive};
+  static constexpr std::array kTexts = {
+      &kZero3Status,      &kZero3Trace,  &kZero3TraceCache,  &kZeroTwice,  &kZeroAttribute,
+      &kLossScaleMinimum, &kUnscaleFp16, &kDeepSpeedBatch,   &kZeroUnused, &kZeroCheckpoint,
+      &kZeroStillActive,  &kZeroNoSync,  &kZeroPlainBackward};
   return kTexts;
 }
 

@@ -60,3 +60,14 @@ LOG
 printed 'Look at rank 3 first'; printed 'out-of-memory'; printed 'exit code -9; signal 9 \(SIGKILL\)'; not_printed worker-failed
 doctor 0 explain - <<<'torch.distributed.elastic.multiprocessing.api.SignalException: Process 2817 got signal: 1'
 printed 'SIGHUP'; not_printed SIGTERM
+
+# deepspeedai/DeepSpeed#6793: of the error and of what torchrun says after it, the error comes first.
+doctor 0 explain - <<'LOG'
+[rank0]:   File "/root/miniconda3/envs/llama/lib/python3.11/site-packages/deepspeed/runtime/engine.py", line 1997, in no_sync
+[rank0]: AssertionError: no_sync context manager is incompatible with gradient partitioning logic of ZeRO stage 3
+  0%|                                                  | 0/168 [00:00<?, ?it/s]
+W1126 23:28:07.821000 402381 site-packages/torch/distributed/elastic/multiprocessing/api.py:897] Sending process 402434 closing signal SIGTERM
+E1126 23:28:11.641000 402381 site-packages/torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 402435) of binary: /root/miniconda3/envs/llama/bin/python
+LOG
+grep -E '^[A-Za-z].*from line' "$work/out" | head -n 1 | grep -q '^zero-no-sync .*rank 0, from line 2' || fail "the cause does not stand first"
+printed 'ZeRO stage 3'; printed 'a consequence of the first error above, zero-no-sync'

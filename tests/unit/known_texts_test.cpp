@@ -344,6 +344,32 @@ ValueError: Attempting to unscale FP16 gradients.)"},
     {"zero3-still-active",
      "RuntimeError: Cannot free a ZeRO-3 parameter while it is still active in submodules. Release "
      "the submodules first"},
+    // deepspeedai/DeepSpeed#6793
+    {"zero-no-sync",
+     "AssertionError: no_sync context manager is incompatible with gradient partitioning logic of "
+     "ZeRO stage 3"},
+    {"deepspeed-plain-backward",
+     "RuntimeError: Loss scaling is required for this configuration, but backward() was called "
+     "directly without scaling the loss."},
+    // InternLM/xtuner#1329
+    {"fsdp2-mesh",
+     "AssertionError: FSDP requires the DP and TP mesh to have the same parent mesh but got:  DP's "
+     "global mesh: DeviceMesh([0, 1]) TP's global mesh: DeviceMesh([0, 1])"},
+    {"nccl-no-gpu", "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"},
+    // alibaba/Pai-Megatron-Patch#338
+    {"sharded-size-mismatch",
+     "INFO:megatron.core.optimizer:Setting up optimizer\nRuntimeError: Error(s) in loading "
+     "state_dict "
+     "for GPTModel:\n\tsize mismatch for embedding.word_embeddings.weight: copying a param with "
+     "shape "
+     "torch.Size([102400, 2048]) from checkpoint, the shape in current model is "
+     "torch.Size([102416, "
+     "2048])."},
+    // huggingface/sentence-transformers#1215
+    {"sharded-weight-used",
+     "deepspeed\nsize mismatch for embeddings.weight: copying a param with shape torch.Size([0]) "
+     "from "
+     "checkpoint, the shape in current model is torch.Size([50265, 768])."},
     // vllm-project/vllm#3639
     {"megatron-group-missing", "AssertionError: tensor model parallel group is not initialized"},
     // NVIDIA/Megatron-LM#3132
@@ -410,9 +436,9 @@ TEST(KnownTexts, EachIsFoundOnceForSeveralRanks) {
 TEST(KnownTexts, EachNewOneHasASample) {
   std::set<std::string_view> sampled;
   for (const auto& sample : kSamples) sampled.insert(sample.id);
-  for (const auto texts :
-       {nccl_texts(), launch_texts(), fsdp_texts(), dtensor_texts(), pipelining_texts(),
-        checkpoint_texts(), deepspeed_texts(), megatron_texts()}) {
+  for (const auto texts : {nccl_texts(), watchdog_texts(), process_group_texts(), launch_texts(),
+                           fsdp_texts(), fully_shard_texts(), dtensor_texts(), pipelining_texts(),
+                           checkpoint_texts(), deepspeed_texts(), megatron_texts()}) {
     for (const auto* known : texts) EXPECT_TRUE(sampled.contains(known->id)) << known->id;
   }
 }
