@@ -94,6 +94,7 @@ void collect_errors(const LogStream& stream, std::vector<std::size_t> known, Own
         fields.figures.empty() ? "error" : fmt::format("error {}", fields.figures.size() + 1),
         std::string(line));
     errors.found.line = std::min(errors.found.line, number);
+    fields.line = std::min(fields.line, number);
   }
 }
 
@@ -172,6 +173,14 @@ void compare_ranks(std::vector<Explanation>& explanations, const std::vector<Fou
       if (is_labelled(rank) && std::find(raised.begin(), raised.end(), rank) == raised.end())
         lost.insert(rank);
     }
+  }
+  if (raised.size() > 1 && raised.size() < labelled.size()) {
+    const auto earliest =
+        std::min_element(first.fields.begin(), first.fields.end(),
+                         [](const auto& a, const auto& b) { return a.line < b.line; });
+    if (earliest->rank)
+      first.seen.push_back(fmt::format("Of these, rank {} is the first in this text, in line {}.",
+                                       *earliest->rank, earliest->line));
   }
   const auto upper = [](const std::string& ranks) { return "R" + ranks.substr(1); };
   if (!lost.empty()) {

@@ -12,10 +12,10 @@ namespace {
 const KnownText kMissingKey = {
     .id = "dcp-missing-key",
     .phrases = {{"Missing key in checkpoint state_dict"}},
-    .versions = {{"Missing key in checkpoint state_dict", "2.2 and later"}},
+    .versions = {{"Missing key in checkpoint state_dict", "about 2.3 and later"}},
     .says = "The model asks for a key that the distributed checkpoint does not have.",
     .means = {"DCP loads into the state dict that it is given: each of its keys must be in the "
-              "checkpoint. Before 2.2 this was a KeyError."},
+              "checkpoint. In older versions it is a KeyError."},
     .causes =
         {"Names differ by a prefix: model. or module., _orig_mod of torch.compile, "
          "_fsdp_wrapped_module. Save and load with get_model_state_dict and "

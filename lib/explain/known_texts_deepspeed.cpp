@@ -196,7 +196,9 @@ const KnownText kZeroNoSync = {
     .id = "zero-no-sync",
     .phrases = {{"no_sync context manager is incompatible with gradient partitioning"}},
     .says = "no_sync was used with ZeRO-2 or 3, which reduce gradients in every backward.",
-    .means = {"DeepSpeed raises it since 0.16; before, it went on without no_sync."},
+    .means =
+        {"DeepSpeed raises it since 0.16. Before, its engine had no no_sync, and frameworks did "
+         "without it."},
     .causes =
         {"A framework accumulates gradients by no_sync: a version of accelerate or transformers "
          "from before DeepSpeed 0.16 (transformers#35157 fixes it), or "

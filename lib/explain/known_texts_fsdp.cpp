@@ -97,7 +97,7 @@ const KnownText kFsdpRoot = {
     .phrases = {{"Non-root FSDP instance's `_is_root` should not have been set yet"},
                 {"state has already been lazily initialized for"},
                 {"Expects a root FSDP to have been set"}},
-    .versions = {{"has already been lazily initialized", "2.3 and later"}},
+    .versions = {{"has already been lazily initialized", "about 2.4 and later"}},
     .says = "An inner FSDP module ran before the outermost one, and took itself for the root.",
     .means =
         {"FSDP prepares everything in the first forward, of the root for all modules inside it.",

@@ -14,7 +14,7 @@ const KnownText kInitTimeout = {
     .rules = {&kStalledRank, &kRankCrashed},
     .phrases = {{"NCCL timeout in communicator initialization"},
                 {"NCCL timeout when waiting for nonblocking call"}},
-    .versions = {{"NCCL timeout in communicator initialization", "2.1 and later"}},
+    .versions = {{"NCCL timeout in communicator initialization", "about 2.1 and later"}},
     .says = "A communicator was not ready in time: some ranks did not come, or cannot be reached.",
     .causes = {"DDP504: a rank ended before its first collective; its own output shows why.",
                "DDP501: a rank is still loading data or weights, and calls its first collective "
@@ -79,9 +79,7 @@ const KnownText kTakenDown = {
 const KnownText kWatchdogCuda = {
     .id = "nccl-watchdog-cuda",
     .rules = {&kRankCrashed},
-    .phrases = {{"watchdog thread terminated with exception: CUDA error"},
-                {"watchdog thread terminated with exception: [Rank"}},
-    .not_before = "Watchdog caught",
+    .phrases = {{"watchdog thread terminated with exception: CUDA error"}},
     .says = "The watchdog met a CUDA error of this rank, while it checked on a collective.",
     .means = {"The watchdog is only the first to see the error. It comes from a kernel that this "
               "rank launched earlier, and not from the communication."},
@@ -107,8 +105,9 @@ const KnownText kWatchdogStuck = {
                 {"Heartbeat monitor timed out!"},
                 {"First PG on this rank that detected no heartbeat"},
                 {"due to ProcessGroupNCCL watchdog hang"}},
-    .versions = {{"Terminating the process after attempting to dump debug info", "2.5 and later"},
-                 {"Heartbeat monitor timed out!", "2.2 to 2.4"}},
+    .versions = {{"Terminating the process after attempting to dump debug info",
+                  "about 2.5 and later"},
+                 {"Heartbeat monitor timed out!", "about 2.2 to 2.4"}},
     .says =
         "The thread that watches NCCL made no progress, and the heartbeat monitor ended the "
         "process.",
@@ -141,7 +140,7 @@ const KnownText kFlightRecorder = {
                 {"Observed global timeout signal from another rank"},
                 {"Stack trace of the failed collective not found"}},
     .part_of = {"collective-timeout", "nccl-watchdog-stuck"},
-    .versions = {{"flight recorder dump signal", "2.5 and later"}},
+    .versions = {{"flight recorder dump signal", "about 2.5 and later"}},
     .says =
         "PyTorch's Flight Recorder wrote, or tried to write, the last collectives of each rank.",
     .means =
@@ -150,7 +149,7 @@ const KnownText kFlightRecorder = {
          "rank."},
     .causes = {"Another rank timed out in a collective, and told this one through the store."},
     .commands =
-        {{"python -m torch.distributed.flight_recorder.fr_trace -j FOLDER",
+        {{"python -m torch.distributed.flight_recorder.fr_trace FOLDER",
           "compares the dumps of the ranks (in older versions it is tools/flight_recorder of "
           "PyTorch's repository)"}},
     .run = "shows which rank was missing, without a dump",

@@ -135,6 +135,16 @@ TEST(ShardedLogs, WhoRaisedAndWhoLostAPeer) {
   }
 }
 
+TEST(ShardedLogs, TheFirstOfSeveral) {
+  const auto e = first(
+      "[rank2]: ValueError: bad sample 17\n[rank0]: KeyError: 'loss'\n"
+      "[rank1]: RuntimeError: [/gloo/transport/tcp/pair.cc:561] Connection closed by peer "
+      "[127.0.0.1]:7563\n");
+  EXPECT_THAT(e.ranks(), ElementsAre(0, 2));
+  EXPECT_THAT(e.seen, Contains("Of these, rank 2 is the first in this text, in line 1."));
+  EXPECT_THAT(e.seen, Contains(HasSubstr("rank 1 only waited for that")));
+}
+
 TEST(ShardedLogs, AnErrorOfAllRanks) {
   const auto e = first(
       "[rank0]: ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and "
