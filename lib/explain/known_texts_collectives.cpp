@@ -113,9 +113,13 @@ const KnownText kCollectiveTimeout = {
                 {"timed out in blocking wait"},
                 {"timed out in call to wait()"},
                 {"Timeout at NCCL work"},
-                {"Received a dump signal due to a collective timeout"}},
+                {"Received a dump signal due to a collective timeout"},
+                {"timeout watchdog detected operation timeout"},  // nccl2/ProcessGroupNCCL.cpp
+                {"timeout - collective operation timed out"},
+                {"NCCL operation timed out"}},
     .not_after = {"Original exception"},
-    .versions = {{"NumelIn=", "about 2.2 and later"},
+    .versions = {{"timeout watchdog detected", "about 2.15 and later"},
+                 {"NumelIn=", "about 2.2 and later"},
                  {"WorkNCCL(SeqNum=", "about 1.12 and later"},
                  {"WorkNCCL(OpType=", "about 1.11 and earlier"}},
     .hints =

@@ -77,6 +77,7 @@ const KnownText kPropagation = {
 const KnownText kCrossMesh = {
     .id = "dtensor-cross-mesh",
     .phrases = {{"DTensor does not support cross-mesh operation on"},
+                {"on inputs with different meshes: got"},
                 {"must have the same mesh, but got"},
                 {"Cross device mesh comm not supported yet"},
                 {"Cannot distribute a DTensor with device mesh"}},
@@ -96,6 +97,7 @@ const KnownText kCrossMesh = {
          "A parameter was created outside of the parallelized modules."},
     .fields = {{"operator", "cross-mesh operation on ", "!"},
                {"meshes", "Got meshes: ", ". Please"},
+               {"meshes", "different meshes: got ", kEndOfLine},
                {"operator", ""},
                {"meshes", "must have the same mesh, but got ", kEndOfLine}},
 };

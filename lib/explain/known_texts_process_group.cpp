@@ -46,6 +46,7 @@ const KnownText kNeedsCuda = {
 const KnownText kNoGpu = {
     .id = "nccl-no-gpu",
     .phrases = {{"ProcessGroupNCCL is only supported with GPUs"},
+                {"nccl2 requires at least one CUDA device"},
                 {"Distributed package doesn't have NCCL built in"}},
     .says = "The backend is NCCL, and this process sees no GPU, or its torch has no NCCL.",
     .causes = {"A CPU build of torch, Windows or macOS: use backend=\"gloo\".",

@@ -76,7 +76,9 @@ string_view value_of(const MessageField& field, const LogStream& stream, std::si
   string_view value = window.substr(0, end);
   while (!value.empty() && string_view(" .:").find(value.back()) != string_view::npos)
     value.remove_suffix(1);
-  return value;
+  // "{fqn}" of a source line, and not a set.
+  const bool placeholder = value.starts_with('{') && value.find(',') == string_view::npos;
+  return placeholder ? string_view() : value;
 }
 
 void take_parameter(RankFields& fields, std::optional<int> index, string_view name) {
@@ -106,6 +108,9 @@ void read_fields(std::span<const MessageField> fields, const LogStream& stream,
                  std::span<const std::size_t> places, MessageFields& facts) {
   constexpr std::size_t kPlaces = 100;  // an error that repeats says the same
   for (const auto at : places.first(std::min(places.size(), kPlaces))) {
+    // The line of a traceback that raises it: f"Missing key in checkpoint state_dict: {fqn}."
+    const auto before = last_of(string_view(stream.text).substr(0, at), 2);
+    if (before == "f\"" || before == "f'") continue;
     for (const auto& field : fields) {
       const std::string value(value_of(field, stream, at));
       if (value.empty()) continue;

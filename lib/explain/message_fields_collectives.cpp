@@ -160,6 +160,10 @@ void read_timeouts(const LogStream& stream, MessageFields& facts) {
   const string_view text = stream.text;
   if (const auto at = text.find(kStack); at != string_view::npos)
     facts.by(stream.rank).note("called at", users_frame(text.substr(at + kStack.size(), 20'000)));
+  each_window(stream, "Aborting process on rank ", [&](string_view, string_view after) {
+    if (after.substr(0, 40).find("timeout") == string_view::npos) return;
+    facts.by(rank_of(stream, small_number_in(after))).note("waited", "until its timeout");
+  });
   each_window(stream, "Timed out waiting ", [&](string_view, string_view after) {
     const auto operation = between(after.substr(0, 60), "ms for ", " operation");
     if (!operation.empty())

@@ -114,6 +114,22 @@ ncclInternalError: Internal check failed.)"},
      "[Rank 7] "
      "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=64088, OpType=ALLREDUCE, "
      "Timeout(ms)=1800000) ran for 25625251 milliseconds before timing out."},
+    // pytorch/torch/csrc/distributed/c10d/nccl2/ProcessGroupNCCL.cpp, of torch 2.15
+    {"collective-timeout",
+     "[rank1]:[E1121 ProcessGroupNCCL.cpp:801] Aborting process on rank 1 due to timeout - timeout "
+     "watchdog detected operation timeout"},
+    {"nccl-process-taken-down",
+     "[rank1]:[E1121 ProcessGroupNCCL.cpp:801] Aborting process on rank 1 due to error - timeout "
+     "watchdog detected operation error"},
+    {"peer-lost",
+     "[rank1]:[E1121 ProcessGroupNCCLUtils.cpp:300] nccl hit async error on rank 1: remote process "
+     "exited or there was a network error"},
+    {"nccl-no-gpu", "RuntimeError: nccl2 requires at least one CUDA device"},
+    {"dtensor-cross-mesh",
+     "RuntimeError: Cannot run aten.add.Tensor on inputs with different meshes: got "
+     "DeviceMesh((dp=1), 'cpu', stride=((),)) and DeviceMesh((b=1), 'cpu', "
+     "stride=((),))\n\nSharding "
+     "propagation failed for aten.add.Tensor(Spec(f32[4, 4](S(0))))"},
     {"nccl-flight-recorder",
      "[rank1]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1922] [PG ID 0 PG GUID 0(default_pg) Rank 1] "
      "Observed flight recorder dump signal from another rank via TCPStore."},

@@ -105,6 +105,15 @@ TEST(ShardedLogs, DoesNotMissRanksOfOtherGroups) {
   EXPECT_THAT(e.seen, Contains(HasSubstr("if they belong to process group 3")));
 }
 
+TEST(ShardedLogs, TimeoutsOfTheNewerBackend) {
+  const auto e = first(
+      "[rank0]: Aborting process on rank 0 due to timeout - timeout watchdog detected operation "
+      "timeout\n[rank2]: Aborting process on rank 2 due to timeout - timeout watchdog detected "
+      "operation timeout\n");
+  EXPECT_THAT(e.suspects, ElementsAre(1));
+  EXPECT_THAT(e.torch, HasSubstr("2.15"));
+}
+
 TEST(ShardedLogs, WhereTheCollectiveWasCalled) {
   const auto e = first(timeout(2, "SeqNum=1, OpType=ALLGATHER, NumelIn=1, NumelOut=4") +
                        "[rank2]: Stack trace of the failed collective: \n"
@@ -182,6 +191,11 @@ TEST(ShardedLogs, FieldsOfMessages) {
       "RuntimeError: Missing key in checkpoint state_dict: model.a.\n"
       "RuntimeError: Missing key in checkpoint state_dict: model.b.\n");
   EXPECT_THAT(missing.fields[0].names, ElementsAre("model.a", "model.b"));
+  // As torch 2.15 prints it, with the line that raises it.
+  const auto traced = first(
+      "    raise RuntimeError(f\"Missing key in checkpoint state_dict: {fqn}.\")\n"
+      "RuntimeError: Missing key in checkpoint state_dict: model.b.\n");
+  EXPECT_THAT(traced.fields[0].names, ElementsAre("model.b"));
   const auto zero = first(
       "{'id': 786, 'status': 'INFLIGHT', 'numel': 3, 'ds_shape': (50265, 768), "
       "'requires_grad': False}");
