@@ -23,6 +23,7 @@ constexpr double kLowPrecisionFloor =
 // A gradient that is zero but for rounding counts as rounding of the whole.
 constexpr double kTiny = 1e-6;
 constexpr double kSameWeights = 1e-3;
+constexpr double kSameShares = 1e-4;  // what rounding may do to weights that are solved for
 // Where the order of the samples changes more of a gradient, it is not rounding that does it.
 constexpr double kMostRounding = 0.05;
 constexpr std::size_t kNamed = 6;
@@ -267,19 +268,27 @@ class StepJudge {
                           [](const std::string& name) { return name.ends_with("-100"); });
     std::stable_partition(names.begin(), names.end(),
                           [](const std::string& name) { return name == "samples"; });
+    // Several counts may be nearly proportional to each other: the nearest one, or the first of
+    // those that are as near.
+    std::string nearest;
+    double least = kSameWeights;
     for (const std::size_t groups : {std::size_t{1}, micro_batches()}) {
       for (const auto& name : names) {
-        const auto& counts = step_.counts.at(name);
-        if (counts.size() == weights.size() &&
-            alike(shares(counts, groups), shares(weights, groups)))
-          return name;
+        const double distance =
+            farthest(shares(step_.counts.at(name), groups), shares(weights, groups));
+        if (distance > (nearest.empty() ? least : least - kSameShares)) continue;
+        nearest = name;
+        least = distance;
       }
     }
-    return {};
+    return nearest;
   }
 
-  static bool alike(const std::vector<double>& a, const std::vector<double>& b) {
-    return !a.empty() && !b.empty() && same(a, b);
+  static double farthest(const std::vector<double>& a, const std::vector<double>& b) {
+    if (a.empty() || a.size() != b.size()) return INFINITY;
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+    return largest;
   }
 
   // Each as a share of those of its group: the i-th of every rank, or of all. Empty if a group is.
