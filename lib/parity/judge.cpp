@@ -59,10 +59,16 @@ class StepJudge {
 
   ComparedStep compared() const {
     const double length = total_.size() > 0 ? total_.norm(kOfOne) : 0.0;
-    const auto relative = [&](double distance) { return length > 0 ? distance / length : 0.0; };
-    return {step_.step, step_.parameters.size(), equal_.size(),
-            length > 0 ? relative(total_.distance(kOfRanks, kOfOne)) : 0.0,
-            length > 0 ? relative(total_.distance(kPermuted, kOfOne)) : 0.0};
+    const auto relative = [&](std::size_t of) {
+      const double distance = total_.size() > 0 ? total_.distance(of, kOfOne) : 0.0;
+      return length > 0 ? distance / length : distance > 0 ? INFINITY : 0.0;
+    };
+    return {step_.step, step_.parameters.size(), equal_.size(), relative(kOfRanks),
+            relative(kPermuted)};
+  }
+
+  bool has_gradients() const {
+    return total_.size() > 0 && (total_.norm(kOfRanks) > 0 || total_.norm(kOfOne) > 0);
   }
 
   bool differs() const { return !different_.empty(); }
@@ -202,9 +208,10 @@ class StepJudge {
     if (count < 2) return {};
     const auto ranks = mixture_of(total_, kOfRanks, kAlone, count);
     const auto one = mixture_of(total_, kOfOne, kAlone, count);
-    // Weights are solved for from all gradients together, and then hold for each of them.
     if (ranks.rest > kMultiple * allowed_rest() || one.rest > kMultiple * allowed_rest()) return {};
     if (same(ranks.weights, one.weights)) return {};
+    // Weights are solved for from all gradients together, and hold for each of them.
+    if (!hold(ranks.weights, kOfRanks) || !hold(one.weights, kOfOne)) return {};
     Finding finding = begin(kParityWeighting);
     finding.evidence["ranks"] = step_.alone;
     finding.evidence["weights"] = ranks.weights;
@@ -252,6 +259,17 @@ class StepJudge {
     std::vector<double> sums(weights.size() / micro_batches());
     for (std::size_t i = 0; i < weights.size(); ++i) sums[i / micro_batches()] += weights[i];
     return sums;
+  }
+
+  bool hold(const std::vector<double>& weights, std::size_t target) const {
+    return std::all_of(
+        step_.parameters.begin(), step_.parameters.end(), [&](const ParityParameter& parameter) {
+          const auto& products = parameter.products;
+          double largest = allowed(products);  // each of them rounds, too
+          for (std::size_t i = 0; i < weights.size(); ++i)
+            largest = std::max(largest, floor_ * std::abs(weights[i]) * products.norm(kAlone + i));
+          return distance_to_mixture(products, target, kAlone, weights) <= largest;
+        });
   }
 
   // What rounding leaves of a fit to all gradients together.
@@ -439,9 +457,11 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
         "changed in both runs: dropout and stochastic depth are off, torch.compile is off; the one "
         "process is given the "
         "samples and the weights of the ranks");
+  bool any = false;
   for (const auto& step : figures.steps) {
     const StepJudge judge(step, figures, world_size);
     parity.steps.push_back(judge.compared());
+    any = any || judge.has_gradients();
     if (!step.not_told.empty()) {
       const std::string note = fmt::format(
           "not compared with one process: {}, whose gradients could not be put together "
@@ -460,8 +480,6 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
       parity.inconclusive = doubt;
     }
   }
-  const bool any = std::any_of(parity.steps.begin(), parity.steps.end(),
-                               [](const ComparedStep& step) { return step.parameters > 0; });
   if (parity.inconclusive.empty() && !any)
     parity.inconclusive = "no parameter has a gradient that could be compared";
   return parity;
@@ -470,11 +488,13 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
 std::string summary_of(const Parity& parity, int world_size) {
   if (!parity.inconclusive.empty())
     return "cannot be compared with one process: " + parity.inconclusive;
-  std::size_t parameters = 0, equal = 0;
   double distance = 0, rounding = 0;
+  ComparedStep worst;  // optimizers that step in turn hold different parameters
   for (const auto& step : parity.steps) {
-    parameters = std::max(parameters, step.parameters);
-    equal = equal == 0 ? step.equal : std::min(equal, step.equal);
+    const auto order = [](const ComparedStep& of) {
+      return std::pair(of.parameters - of.equal, of.parameters);
+    };
+    if (order(step) >= order(worst)) worst = step;
     distance = std::max(distance, step.distance);
     rounding = std::max(rounding, step.rounding);
   }
@@ -482,7 +502,7 @@ std::string summary_of(const Parity& parity, int world_size) {
       "gradients of {} are {}those of one process: {} of {} parameters within rounding in {} "
       "(largest difference {:.1e}; rounding alone {:.1e})",
       count_of(static_cast<std::size_t>(world_size), "rank"), parity.findings.empty() ? "" : "not ",
-      equal, parameters, count_of(parity.steps.size(), "step"), distance, rounding);
+      worst.equal, worst.parameters, count_of(parity.steps.size(), "step"), distance, rounding);
 }
 
 }  // namespace ddp_doctor
