@@ -18,6 +18,7 @@
 #include "lib/parity/judge.h"
 #include "lib/report/compare/against_one_process.h"
 #include "lib/report/compare/make_report.h"
+#include "lib/report/merge/read_json.h"
 #include "lib/report/render/render.h"
 #include "lib/report/value/verdict.h"
 #include "tests/temporary_folder.h"
@@ -705,6 +706,29 @@ TEST(ParityReport, IsInconclusiveWithTheReason) {
   EXPECT_THAT(rendered("text", report), Not(HasSubstr("against one process")));
   EXPECT_EQ(nlohmann::json::parse(rendered("json", report)).at("parity").at("inconclusive"),
             "no batch was drawn");
+}
+
+TEST(ParityReport, SaysWhyNothingWasComparedBesideFindings) {
+  RunBuilder run(2, {"a", "b"}, 4);
+  Report report = make_report({report_run(run.wrapper({}).build(), 0)});
+  report.findings = {finding_of(kWrapperBypassed)};
+  Parity parity;
+  parity.inconclusive = "the ranks' own run has errors";
+  add_parity(report, std::move(parity));
+  EXPECT_THAT(rendered("text", report),
+              HasSubstr("not compared with one process: the ranks' own run has errors"));
+}
+
+TEST(ParityReport, IsTheSameReadAgainFromJson) {
+  Parity parity;
+  parity.inconclusive = "no batch was drawn";
+  for (const Report& report : {report_with(parity), report_with(judged(Planted(2).step()))}) {
+    const std::string json = rendered("json", report);
+    const Report again = read_report(json, "r.json");
+    EXPECT_EQ(verdict_of(again), verdict_of(report));
+    EXPECT_EQ(nlohmann::json::parse(rendered("json", again)).at("parity"),
+              nlohmann::json::parse(json).at("parity"));
+  }
 }
 
 TEST(ParityReport, IsHealthyInOneSentence) {
