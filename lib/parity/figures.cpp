@@ -44,7 +44,9 @@ ParityStep step_of(const json& content) {
 ParityFigures load_parity_figures(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in)
-    throw Error(fmt::format("{}: no figures of a comparison with one process", file.string()));
+    throw Error(
+        fmt::format("{}: no figures of a comparison with one process; run ddp-doctor parity again",
+                    file.string()));
   try {
     const json content = json::parse(in);
     ParityFigures figures;
