@@ -498,11 +498,13 @@ std::string summary_of(const Parity& parity, int world_size) {
     distance = std::max(distance, step.distance);
     rounding = std::max(rounding, step.rounding);
   }
+  const bool differ = worst.equal < worst.parameters;
   return fmt::format(
-      "gradients of {} are {}those of one process: {} of {} parameters within rounding in {} "
+      "gradients of {} are {}those of one process{}: {} of {} parameters within rounding in {} "
       "(largest difference {:.1e}; rounding alone {:.1e})",
-      count_of(static_cast<std::size_t>(world_size), "rank"), parity.findings.empty() ? "" : "not ",
-      worst.equal, worst.parameters, count_of(parity.steps.size(), "step"), distance, rounding);
+      count_of(static_cast<std::size_t>(world_size), "rank"), differ ? "not " : "",
+      differ ? ", and the finding is ignored" : "", worst.equal, worst.parameters,
+      count_of(parity.steps.size(), "step"), distance, rounding);
 }
 
 }  // namespace ddp_doctor

@@ -32,7 +32,8 @@ struct Parity {
 
 Parity judge_parity(const ParityFigures& figures, int world_size);
 
-// In one sentence: "gradients of 2 ranks are those of one process: ...".
+// In one sentence: "gradients of 2 ranks are those of one process: ..."; for a report that has no
+// finding about them, or had it ignored.
 std::string summary_of(const Parity& parity, int world_size);
 
 }  // namespace ddp_doctor

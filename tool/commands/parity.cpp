@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "lib/error.h"
 #include "tool/cli/command.h"
@@ -11,6 +12,7 @@
 #include "tool/cli/program_file.h"
 #include "tool/cli/program_flags.h"
 #include "tool/cli/usage_advice.h"
+#include "tool/launch/job_rank.h"
 #include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
@@ -72,6 +74,12 @@ Action setup_parity(CLI::App& app) {
           fmt::format("{}: parity compares programs in Python; a TorchScript program is "
                       "examined by: ddp-doctor run {}",
                       options->program.string(), options->program.string()));
+    if (const auto self = own_rank();
+        self && (!was_given(app, "--nproc-per-node") || std::getenv("TORCHELASTIC_RUN_ID")))
+      throw Error(fmt::format(
+          "this is rank {} of {}, and parity starts the ranks and the one process "
+          "itself, without a launcher: ddp-doctor parity --nproc-per-node {} {}",
+          self->rank, self->world_size, self->world_size, shell_line({options->program.string()})));
     prepare_reports(options->output);
     auto program = program_options(app, options->flags, options->program,
                                    call.words.value_or(std::vector<std::string>{}));

@@ -81,6 +81,7 @@ Report examine_parity(const ProgramOptions& program, const ParityOptions& parity
   const fs::path folder = runs.folder() / "parity";
   fs::create_directory(folder);
   fs::permissions(folder, fs::perms::owner_all);
+  const fs::path figures = parity_figures(runs.folder());
   bool interrupted = false;
   try {
     ProgramOptions ranks = with_role(program, "ranks", folder);
@@ -88,7 +89,6 @@ Report examine_parity(const ProgramOptions& program, const ParityOptions& parity
     ranks.environment["DDP_DOCTOR_PARITY_BUDGET"] = std::to_string(parity.budget_mib << 20);
     runs.add(ranks);
     const Report seen = read_examination(runs.folder());
-    const fs::path figures = parity_figures(runs.folder());
     if (ranks_disagree(seen)) {
       write_impossible(figures, "the ranks' own run has errors; fix these first");
     } else {
@@ -102,6 +102,8 @@ Report examine_parity(const ProgramOptions& program, const ParityOptions& parity
     }
   } catch (const CutShort&) {
     interrupted = true;
+    if (!fs::exists(figures))
+      write_impossible(figures, "interrupted before all gradients were compared");
   }
   runs.finish();
   Report report = read_examination(runs.folder());
