@@ -16,83 +16,32 @@
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 #include "lib/placement/placement.h"
+#include "lib/timeline/dimensions.h"
 
 namespace ddp_doctor {
 namespace {
 
-// Ranks as one dimension of a mesh has them together.
-struct Dimension {
-  std::string name;  // empty: nobody named it
-  std::vector<Ranks> groups;
-};
-
-std::string in_words(const Dimension& dimension) {
-  return (dimension.name.empty() ? "" : dimension.name + " ") + in_braces(dimension.groups);
-}
-
-// The ranks of a call's group, "0,2".
-Ranks ranks_in(const std::string& group) {
-  Ranks ranks;
-  for (std::size_t at = 0; at < group.size(); at = group.find(',', at) + 1) {
-    ranks.push_back(std::stoi(group.substr(at)));
-    if (group.find(',', at) == std::string::npos) break;
-  }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
-// Those of the meshes that parameters lie on, and of the process groups that the program uses.
-std::vector<Dimension> dimensions_of(const Timeline& timeline) {
-  std::vector<Dimension> dimensions;
-  const auto add = [&](Dimension dimension) {
-    const bool trivial =
-        dimension.groups.size() < 2 && dimension.groups.front().size() == timeline.ranks().size();
-    const auto known = std::find_if(dimensions.begin(), dimensions.end(), [&](const auto& one) {
-      return one.groups == dimension.groups;
-    });
-    if (trivial || !is_partition(dimension.groups, timeline.ranks())) return;
-    if (known == dimensions.end()) dimensions.push_back(std::move(dimension));
-  };
-  for (const auto& [name, all] : timeline.layout.placements) {
-    for (const auto& [placement, by] : all) {
-      const auto& mesh = placement.mesh;
-      for (std::size_t i = 0; i < mesh.shape.size(); ++i)
-        add({mesh.names.empty() ? "" : mesh.name_of(i), mesh.along(i)});
-    }
-  }
-  std::vector<std::set<Ranks>> partitions;  // groups that do not overlap
-  const auto fits = [](const std::set<Ranks>& groups, const Ranks& ranks) {
-    return std::none_of(groups.begin(), groups.end(), [&](const Ranks& other) {
-      return other != ranks && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-               return std::binary_search(other.begin(), other.end(), rank);
-             });
-    });
-  };
-  std::set<std::string> groups;
-  for (const auto& step : timeline.steps) {
-    for (const auto* record : step.records()) {
-      for (const auto& call : record->calls) groups.insert(call.group);
-    }
-  }
-  groups.erase("");  // all ranks
-  for (const auto& group : groups) {
-    const Ranks ranks = ranks_in(group);
-    auto home = std::find_if(partitions.begin(), partitions.end(),
-                             [&](const auto& partition) { return fits(partition, ranks); });
-    if (home == partitions.end()) home = partitions.insert(partitions.end(), std::set<Ranks>{});
-    home->insert(ranks);
-  }
-  for (const auto& partition : partitions) add({"", {partition.begin(), partition.end()}});
-  return dimensions;
-}
-
 // What each dimension did: whether the gradients are equal along it.
 struct Reduced {
-  std::vector<std::string> over, not_over;
+  std::vector<Dimension> over, not_over;
 };
 
-Reduced judge(const Timeline& timeline, const TimelineStep& step, int id,
-              const std::vector<Dimension>& dimensions) {
+// Each group of `fine` is in one of `coarse`.
+bool is_part_of(const Dimension& fine, const Dimension& coarse) {
+  return std::all_of(fine.groups.begin(), fine.groups.end(), [&](const Ranks& group) {
+    return std::any_of(coarse.groups.begin(), coarse.groups.end(), [&](const Ranks& whole) {
+      return std::includes(whole.begin(), whole.end(), group.begin(), group.end());
+    });
+  });
+}
+
+std::vector<std::string> in_words(const std::vector<Dimension>& dimensions) {
+  std::vector<std::string> words;
+  for (const auto& dimension : dimensions) words.push_back(in_words(dimension));
+  return words;
+}
+
+Reduced judge(const Timeline& timeline, const TimelineStep& step, int id) {
   Reduced reduced;
   std::map<int, std::size_t> part;  // by rank: its group of equal bits
   const auto alike = step.groups(id, Stage::kGradient, timeline.ranks());
@@ -100,7 +49,7 @@ Reduced judge(const Timeline& timeline, const TimelineStep& step, int id,
     for (const int rank : alike[i]) part[rank] = i;
   }
   const auto& replicas = timeline.replicas_of(id, Stage::kGradient);
-  for (const auto& dimension : dimensions) {
+  for (const auto& dimension : timeline.dimensions) {
     bool concerned = true;  // along it all hold replicas
     bool equal = true;
     for (const auto& group : dimension.groups) {
@@ -111,16 +60,25 @@ Reduced judge(const Timeline& timeline, const TimelineStep& step, int id,
                 return part.contains(rank) && part[rank] == part[group.front()];
               });
     }
-    if (concerned) (equal ? reduced.over : reduced.not_over).push_back(in_words(dimension));
+    if (concerned) (equal ? reduced.over : reduced.not_over).push_back(dimension);
   }
+  // A dimension that was flattened from others says nothing that these don't.
+  const auto apart = reduced.not_over;
+  std::erase_if(reduced.not_over, [&](const Dimension& one) {
+    return std::any_of(apart.begin(), apart.end(), [&](const Dimension& other) {
+      return other.groups != one.groups && is_part_of(other, one);
+    });
+  });
   return reduced;
 }
 
-bool is_declared(const Timeline& timeline, int id) {
-  const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+// By PyTorch or the user.
+bool is_said(const Timeline& timeline, int id) {
   const auto placed = timeline.placed().of.find(id);
-  return timeline.layout.placements.contains(name_in_model(tensor.name)) &&
-         (placed == timeline.placed().of.end() || !placed->second.inferred);
+  if (placed != timeline.placed().of.end())
+    return placed->second.source != PlacementSource::kInferred;
+  return timeline.layout.placements.contains(
+      name_in_model(timeline.tensors[static_cast<std::size_t>(id)].name));
 }
 
 // Parameters of a job on a mesh whose replicas got different gradients, and differ since.
@@ -153,7 +111,9 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   }
   if (first == nullptr) return std::vector<Finding>{};
   const int one = *apart_in(timeline, *first).begin();
-  const auto [over, not_over] = judge(timeline, *first, one, dimensions_of(timeline));
+  const Reduced reduced = judge(timeline, *first, one);
+  const auto over = in_words(reduced.over);
+  const auto not_over = in_words(reduced.not_over);
   finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = first->number;
@@ -164,7 +124,7 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   finding.evidence["not_reduced_over"] = not_over;
   finding.evidence["reduced_over"] = over;
   const bool certain = std::all_of(parameters.begin(), parameters.end(),
-                                   [&](int id) { return is_declared(timeline, id); });
+                                   [&](int id) { return is_said(timeline, id); });
   if (!certain) finding.certainty = Certainty::kLikely;
   const auto& replicas = timeline.replicas_of(one, Stage::kGradient);
   const auto list = [](const std::vector<std::string>& texts) {

@@ -151,6 +151,10 @@ class Session:
         self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.history.counts.backwards])
 
     @passive
+    def mesh_made(self, mesh):
+        self.tensors.note_mesh(mesh)
+
+    @passive
     def join_ends(self):
         """A Join, in which ranks may make different numbers of steps: after it their numbers do not pair."""
         self.fact("join", "ended", self.facts.get(("join", "ended"), 0) + 1)
