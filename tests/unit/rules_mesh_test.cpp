@@ -240,6 +240,57 @@ TEST(NotReducedOverDimension, MeshesSideBySideThatBeginAlikeAreReplicas) {
   EXPECT_EQ(finding->certainty, Certainty::kLikely);
 }
 
+// The strategy and the operation that DDP114 proposes.
+using Cure = std::pair<std::string, std::string>;
+Cure cure(const RunBuilder& changed) {
+  RunBuilder run = changed;
+  const auto finding = found("DDP114", run);
+  if (!finding) return {};
+  const auto reduction = finding->evidence.find("reduction");
+  return {finding->prescription.strategy,
+          reduction == finding->evidence.end() ? "" : (*reduction)["operation"].get<std::string>()};
+}
+
+TEST(NotReducedOverDimension, ProposesASumWhereTheRanksShareALoss) {
+  auto run = on_mesh(kSharded, kReplicated);
+  part(shard(run), {1, 3});
+  const auto losses = [&](double tp) {
+    run.each_step([&](int rank, StepRecord& step) {
+      step.loss = 1.0 / static_cast<double>(step.step) + rank / 2 + tp * (rank % 2);
+    });
+  };
+  losses(0.0);
+  EXPECT_EQ(cure(run), (Cure{"allreduce-dimension:tp", "sum"}));
+  losses(0.1);
+  EXPECT_EQ(cure(run).first, "") << "each has a loss of its own: a sum or a mean";
+  losses(0.0);
+  run.each_step([](int, StepRecord& step) {
+    step.calls.push_back({"all_reduce", "sum", "float32", 1, "", "backward", "", "", 0, 1});
+  });
+  EXPECT_EQ(cure(run).first, "") << "backward summed the loss's gradient";
+}
+
+TEST(NotReducedOverDimension, ProposesWhatTheProgramDoesWithItsOtherGradients) {
+  for (const auto& [operation, after] :
+       {std::pair("sum", 4.0), std::pair("mean", 2.0), std::pair("", 1.0)}) {
+    RunBuilder run(2, {"body.weight", "head.weight", "norm.weight"}, 4);
+    run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+    run.info().placement = {{2}, {"tp"}, {{"*", {{"tp", "replicate"}}}}};
+    part(run, {1});
+    for (const int rank : {0, 1}) {
+      const std::vector<double> own(5, rank == 0 ? 1.0 : 3.0);
+      run.sample(rank, 2, Stage::kCollectiveGradient, own);
+      run.sample(rank, 2, Stage::kGradient, std::vector<double>(5, after));
+    }
+    EXPECT_EQ(cure(run).second, operation);
+  }
+}
+
+TEST(NotReducedOverDimension, ProposesAMeanForWhatFullyShardAverages) {
+  auto run = on_mesh(kReplicated, kReplicated, "fully_shard");
+  EXPECT_EQ(cure(part(run, {2, 3})), (Cure{"allreduce-dimension:dp", "mean"}));
+}
+
 TEST(StepWithoutSync, SeesThatFullyShardKeptTheGradients) {
   for (const char* over : {"shards", "replicas"}) {
     auto run = on_mesh(kSharded, kSharded);

@@ -109,9 +109,12 @@ void make_fix_runs(Runs& runs, const ExaminedProgram& program, const Examination
   runs.add(program);
   // False once the time is over.
   const auto try_each = [&](const std::vector<std::string>& strategies) {
+    const auto reduced = reductions(read_examination(runs.folder())).dump();
     for (std::size_t i = 0; i < strategies.size(); ++i) {
       if (!runs.time_left(strategies.size() - i)) return false;
       programs.push_back(quiet(under(program, strategies[i])));
+      if (auto* python = std::get_if<ProgramOptions>(&programs.back()))
+        python->environment["DDP_DOCTOR_REDUCTIONS"] = reduced;
       runs.add(programs.back());
     }
     return true;

@@ -9,13 +9,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/rank_set.h"
 #include "lib/diagnose/rule.h"
 #include "lib/placement/placement.h"
+#include "lib/record/worker.h"
 #include "lib/timeline/dimensions.h"
 
 namespace ddp_doctor {
@@ -70,6 +74,112 @@ Reduced judge(const Timeline& timeline, const TimelineStep& step, int id) {
     });
   });
   return reduced;
+}
+
+// Ranks' samples of a gradient, before the program reduced it.
+std::optional<Sample> own_gradient(const TimelineStep& step, int rank, int id) {
+  const auto before = step.sample(rank, id, Stage::kCollectiveGradient);
+  return before ? before : step.sample(rank, id, Stage::kLocalGradient);
+}
+
+// The program reduces other gradients over this dimension: to their sum (1), to their mean (1/n),
+// or to another multiple of the sum; nothing where it reduces none, or not all alike.
+std::optional<double> factor_of_others(const Timeline& timeline, const TimelineStep& step,
+                                       const Dimension& dimension, const std::set<int>& at_fault) {
+  constexpr double kTolerance = 1e-3;
+  constexpr std::size_t kMinValues = 4;
+  std::vector<double> factors;
+  for (const int id : timeline.trainable()) {
+    if (at_fault.contains(id)) continue;
+    for (const auto& group : dimension.groups) {
+      const auto equal = step.groups(id, Stage::kGradient, group);
+      if (equal.size() != 1 || equal.front().size() != group.size()) continue;
+      const auto after = step.sample(group.front(), id, Stage::kGradient);
+      for (std::size_t i = 0; after && i < after->values.size(); ++i) {
+        double sum = 0.0;
+        double largest = 0.0;
+        std::set<double> own;
+        for (const int rank : group) {
+          const auto before = own_gradient(step, rank, id);
+          if (!before || before->values.size() <= i) return {};
+          sum += before->values[i];
+          largest = std::max(largest, std::abs(before->values[i]));
+          own.insert(before->values[i]);
+        }
+        // Ranks that had the same show nothing, nor does a difference that rounding made.
+        if (own.size() > 1 && std::abs(sum) > 0.1 * largest)
+          factors.push_back(after->values[i] / sum);
+      }
+    }
+  }
+  if (factors.size() < kMinValues) return {};
+  const bool alike = std::all_of(factors.begin(), factors.end(), [&](double factor) {
+    return std::abs(factor - factors.front()) <= kTolerance * std::abs(factors.front());
+  });
+  return alike ? std::optional(factors.front()) : std::nullopt;
+}
+
+// The ranks along it compute one loss together, each the whole of it. Where a single number is
+// reduced in backward, the loss was a sum of theirs, and its gradients have that factor.
+bool share_a_loss(const std::vector<const TimelineStep*>& steps, const Dimension& dimension) {
+  std::set<double> losses;
+  for (const auto* step : steps) {
+    for (const auto& group : dimension.groups) {
+      const auto* first = step->at(group.front());
+      if (!first->loss) return false;
+      losses.insert(*first->loss);
+      for (const int rank : group) {
+        const auto& row = *step->at(rank);
+        const bool scalar = std::any_of(
+            row.calls.begin(), row.calls.end(),
+            [](const Collective& call) { return call.moment == "backward" && call.numel == 1; });
+        if (scalar || row.loss != first->loss) return false;
+      }
+    }
+  }
+  return losses.size() > 1;
+}
+
+// What makes the whole gradient of what the ranks along a dimension have, and why. No name: nothing
+// tells.
+struct Operation {
+  std::string name;  // "sum", "mean"
+  std::string reason;
+};
+Operation operation_along(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                          const TimelineStep& step, const Dimension& dimension,
+                          const std::set<int>& parameters) {
+  const auto averages = [&](int id) {
+    const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
+    const auto said = timeline.layout.placements.find(name_in_model(name));
+    if (said == timeline.layout.placements.end()) return false;
+    const auto& source = said->second.front().placement.source;
+    return source == "fully_shard" || source == "FullyShardedDataParallel";
+  };
+  if (std::all_of(parameters.begin(), parameters.end(), averages))
+    return {"mean", "as fully_shard averages over its ranks"};
+  const auto size = static_cast<double>(dimension.groups.front().size());
+  if (const auto factor = factor_of_others(timeline, step, dimension, parameters)) {
+    const char* reason = "as the program does with its other gradients";
+    if (std::abs(*factor - 1.0) < 1e-3) return {"sum", reason};
+    if (std::abs(*factor * size - 1.0) < 1e-3) return {"mean", reason};
+    return {};
+  }
+  if (!share_a_loss(steps, dimension)) return {};
+  return {"sum", "as these ranks compute one loss, and each has a share of its gradient"};
+}
+
+// All of these were left out of a reduction over the same dimension.
+std::optional<Dimension> missing_dimension(const Timeline& timeline, const TimelineStep& step,
+                                           const std::set<int>& parameters) {
+  std::optional<Dimension> missing;
+  for (const int id : parameters) {
+    auto not_over = judge(timeline, step, id).not_over;
+    if (not_over.empty()) not_over.push_back({"", timeline.replicas_of(id, Stage::kGradient)});
+    if (not_over.size() > 1 || (missing && missing->groups != not_over.front().groups)) return {};
+    missing = not_over.front();
+  }
+  return missing;
 }
 
 // By PyTorch or the user.
@@ -146,6 +256,23 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
       "(tensor, "
       "sequence, context and expert parallel), a mean where each rank has its own data.",
       ""};
+  // Strategies are applied to programs in Python.
+  const bool possible = timeline.record(timeline.first_rank())->header.probe != "cpp";
+  const auto dimension = possible ? missing_dimension(timeline, *first, parameters) : std::nullopt;
+  if (dimension) {
+    const auto operation = operation_along(timeline, steps, *first, *dimension, parameters);
+    if (operation.name.empty()) return std::vector{finding};
+    const std::string name =
+        dimension->name.empty() ? RankSet(dimension->groups.front()).text() : dimension->name;
+    finding.evidence["reduction"] = {{"dimension", in_words(*dimension)},
+                                     {"groups", dimension->groups},
+                                     {"operation", operation.name}};
+    finding.prescription.strategy = std::string(kAllReduceDimension) + name;
+    finding.prescription.text = fmt::format(
+        "All-reduce these gradients over {}, after backward and before clipping and "
+        "optimizer.step: their {}, {}.",
+        in_words(*dimension), operation.name, operation.reason);
+  }
   return std::vector{finding};
 }
 
