@@ -28,6 +28,7 @@ torch.manual_seed(dist.get_rank())
 group = dist.new_group([0, 1])
 layer = torch.nn.Linear(4, 4, bias=False)
 statement = {"none": {}, "shard": {group: "shard"}, "typing-error": {group: "shrad"}}[sys.argv[1]]
+teacher = ddp_doctor.placement(torch.nn.LayerNorm(4), {group: "replicate"})
 assert ddp_doctor.placement(layer, {group: "replicate"}) is layer
 ddp_doctor.placement(layer.weight, statement)  # the inner one decides
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -67,6 +68,7 @@ class Placement(unittest.TestCase):
     def test_a_wrong_word_is_a_note(self):
         report = run("typing-error")
         self.assertEqual(report["verdict"], "sick")
+        self.assertTrue(any("placement() of a LayerNorm: no wrapper and no optimizer" in note for note in report["runs"][0]["notes"]))
         self.assertTrue(any("'shrad' is not used; write \"replicate\" or \"shard\"" in note for note in report["runs"][0]["notes"]))
 
 

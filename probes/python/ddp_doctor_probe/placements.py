@@ -105,13 +105,18 @@ def stated(torch, statements, entries, warn):
     """name -> what the program states of that parameter, for the known parameters (`entries`). Of modules in each other, the inner one
     decides."""
     said = {}
-    parts = [(list(part.parameters()) if hasattr(part, "parameters") else [part], dimensions) for part, dimensions in statements]
+    parts = [(parameters_of(part), dimensions) for part, dimensions in statements]
     for parameters, dimensions in sorted(parts, key=lambda one: -len(one[0])):
         held = {id(parameter) for parameter in parameters}
         for entry in entries:
             if id(entry.ref()) in held:
                 said.setdefault(entry.name.split(":")[-1], {}).update(dimensions)
     return {name: [_along(torch, *one) for one in dimensions.items() if _is_kind(*one, warn)] for name, dimensions in said.items()}
+
+
+def parameters_of(part):
+    """Of a module; a parameter itself."""
+    return list(part.parameters()) if hasattr(part, "parameters") else [part]
 
 
 def _is_kind(dimension, kind, warn):

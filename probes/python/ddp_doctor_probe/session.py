@@ -171,6 +171,7 @@ class Session:
         """Usually the last call of a program, while its model still exists."""
         self.steps.examine_last_step()
         self.forwards.write_runtime_fields()
+        self.tensors.note_unused_statements()
 
     @passive
     def program_raised(self, error):

@@ -282,6 +282,15 @@ class Tensors:
             for name, dimensions in said.items():
                 self.session.fact("stated placement", name, dimensions)
 
+    def note_unused_statements(self):
+        """At the end: statements about parts of which nothing is trained."""
+        known = {id(entry.ref()) for entry in self.parameters()}
+        for part, _ in stated:
+            part = part()
+            if part is not None and not any(id(parameter) in known for parameter in placements.parameters_of(part)):
+                self.session.warn(f"not used: ddp_doctor.placement() of a {type(part).__name__}: no wrapper and no optimizer holds a parameter of it; "
+                                  "pass the module that is trained")
+
     def note_gradient(self, entry, gradient):
         """A gradient at optimizer.step may lie otherwise than its parameter."""
         if entry.placement is None or type(gradient).__name__ != "DTensor":
