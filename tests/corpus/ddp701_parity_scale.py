@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The loss is multiplied by the world size, as for gradients that are summed, but DistributedDataParallel takes their mean (yolov5#8892).
 
 No DataLoader: batches are cut from one array of tokens, and the loss is computed in the model.

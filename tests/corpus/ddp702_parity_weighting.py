@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Gradient accumulation over padded sentences: each micro-batch is a mean over its own tokens (transformers#34191)."""
 # command: parity
 # expect: DDP702 ranks 0 1 step 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A two-tower model gathers the features of all ranks without their gradients; the temperature gets its whole gradient (open_clip#616)."""
 # command: parity
 # expect: DDP703 ranks 0 1 step 1 parameters query.* item.*

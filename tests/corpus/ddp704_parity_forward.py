@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Negatives are taken from the rank's own batch only, so the loss depends on the number of ranks; fixed: from those of all ranks."""
 # command: parity
 # expect: DDP704 ranks 0 1 step 1

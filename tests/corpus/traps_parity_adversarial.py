@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two optimizers in turn on each batch, the second on a model that was just updated; noise drawn in the loop by each rank."""
 # command: parity
 # also: DDP208

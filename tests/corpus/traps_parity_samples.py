@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Batches that are lists of samples of different sizes, with names and numbers in them, from an endless stream of each rank's own."""
 # command: parity
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """fully_shard with layers whose rows do not divide by the number of ranks, bfloat16 autocast, gradient clipping."""
 # command: parity
 # needs: torch>=2.6

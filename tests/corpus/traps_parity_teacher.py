@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Self-distillation: a teacher that is a moving average, a centre that all ranks share, and crops of several sizes as a list."""
 # command: parity
 import copy

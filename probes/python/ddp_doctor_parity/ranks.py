@@ -185,7 +185,8 @@ class Ranks(seams.Watcher):
         scanned = step >= self.wanted and (
             len(self.uneven) >= UNEVEN or step >= SCANNED_STEPS or time.monotonic() - self.scan_begins > SCANNED_SECONDS)
         self._tell()
-        if self.rank == 0 and not self.shapes.end and (scanned or self.impossible):
+        # Where nothing can be compared, the ranks' own run is still judged, which takes a few steps.
+        if self.rank == 0 and not self.shapes.end and (scanned or (self.impossible and step >= self.wanted)):
             self.shapes.end = step + 1
         self.earlier.append((step, self.interval))
         self.interval = collections.defaultdict(list)

@@ -104,38 +104,51 @@ class Padding:
 def join(torch, parts, padding, size=None):
     """One batch of those of several ranks, rank by rank. `size`: samples in a batch of one rank, where that is known."""
 
-    def joined(parts, path):
+    def joined(parts, path, size):
         first = parts[0]
         if isinstance(first, torch.Tensor):
             return _cat(torch, parts, path, padding)
         if isinstance(first, Mapping):
             if any(set(part) != set(first) for part in parts):
                 raise Impossible(f"the ranks' batches have different keys ({', '.join(map(str, first))})")
-            return _like(first, {key: joined([part[key] for part in parts], f"{path}.{key}") for key in first})
+            return _like(first, {key: joined([part[key] for part in parts], f"{path}.{key}", size) for key in first})
         if isinstance(first, tuple) and hasattr(first, "_fields"):
-            return type(first)(*(joined(list(values), f"{path}.{name}") for name, values in zip(first._fields, zip(*parts))))
+            return type(first)(*(joined(list(values), f"{path}.{name}", size) for name, values in zip(first._fields, zip(*parts))))
         if isinstance(first, (list, tuple)):
-            if _holds_fields(torch, parts, size):
-                return type(first)(joined(list(values), f"{path}.{i}") for i, values in enumerate(zip(*parts)))
+            fields, rows = _fields(parts, size)
+            if fields:
+                return type(first)(joined(list(values), f"{path}.{i}", rows) for i, values in enumerate(zip(*parts)))
             return type(first)(value for part in parts for value in part)
         if all(type(part) is type(first) and part == first for part in parts):
             return first
         raise Impossible(f"a batch holds {type(first).__name__}{f' in {path[1:]}' if path else ''}, which cannot be joined across ranks")
 
-    return joined(parts, "")
+    return joined(parts, "", size)
 
 
-def _holds_fields(torch, parts, size):
-    """Whether a list is [inputs, labels], and not a list of samples."""
+def _fields(parts, size):
+    """Whether a list is [inputs, labels], and not a list of samples; and the number of samples in it, if it can be told."""
     first = parts[0]
     if any(len(part) != len(first) for part in parts):
-        return False
+        return False, size
     if any(isinstance(value, (str, bytes, int, float, bool)) for value in first):
-        return all(part == first for part in parts)
-    rows = {rows_of(value) for value in first if tensors_of(value)}
-    if size is not None and rows and rows != {size} and len(first) == size:
-        return False
-    return len(rows) <= 1
+        return all(part == first for part in parts), size
+    values = [value for value in first if tensors_of(value)]
+    if size is not None and values and not all(_may_hold(value, size) for value in values) and len(first) == size:
+        return False, size
+    for rows in ([] if size is None else [size]) + [rows for value in values[:1] for rows in (rows_of(value), _length(value))]:
+        if rows is not None and all(_may_hold(value, rows) for value in values):
+            return True, rows
+    return not values, size
+
+
+def _length(value):
+    return len(value) if isinstance(value, (list, tuple)) else None
+
+
+def _may_hold(value, rows):
+    """So many samples: by the tensors in it, or one by one."""
+    return rows_of(value) == rows or _length(value) == rows
 
 
 def _cat(torch, parts, path, padding):
@@ -185,14 +198,16 @@ def reversed_rows(torch, item, size):
     if isinstance(item, tuple) and hasattr(item, "_fields"):
         return type(item)(*(reversed_rows(torch, value, size) for value in item))
     if isinstance(item, (list, tuple)):
-        if _holds_fields(torch, [item], size):
-            return type(item)(reversed_rows(torch, value, size) for value in item)
+        fields, rows = _fields([item], size)
+        if fields:
+            return type(item)(reversed_rows(torch, value, rows) for value in item)
         return type(item)(reversed(item))
     return item
 
 
 def counts_of(item):
-    """What a loss may weigh by: of each tensor of integers or flags, how many are neither a filler (-100) nor zero, by its place."""
+    """What a loss may weigh by: of each tensor of integers or flags, how many are neither a filler (-100) nor zero, by its place; of what each
+    sample in a list has, such as boxes, how many there are."""
     counts = {"samples": rows_of(item)}
     for path, tensor in tensors_of(item):
         if tensor.dim() > 1 and not tensor.is_floating_point():
@@ -201,4 +216,8 @@ def counts_of(item):
                 counts[f"{name} that are not -100"] = int((tensor != -100).sum())
                 counts[f"{name} but the first that are not -100"] = int((tensor[:, 1:] != -100).sum())
             counts[f"{name} that are not 0"] = int((tensor != 0).sum())
+    rows = collections.defaultdict(list)  # of tensors of the same name in each sample
+    for path, tensor in tensors_of(item):
+        rows[".".join(part for part in path.split(".") if part and not part.isdigit())].append(len(tensor) if tensor.dim() else 1)
+    counts.update({name: sum(each) for name, each in rows.items() if name and len(each) > 1})
     return counts

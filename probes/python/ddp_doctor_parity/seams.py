@@ -112,7 +112,7 @@ def _loaders(torch, watcher):
             iterator = original(self)
             numbers.setdefault(self, len(numbers))
             try:
-                iterator._ddp_doctor_loader = (numbers[self], self.batch_size)
+                iterator._ddp_doctor_loader = (numbers[self], self.batch_size or getattr(self.batch_sampler, "batch_size", None))
             except AttributeError:
                 pass
             return iterator

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Batches of several ranks, joined to one: structures as DataLoaders yield them, padding, order, counts.
+
+usage: test_parity_samples.py [unittest's options]
+environment: DDP_DOCTOR=bin/ddp-doctor
+"""
+import collections
+import os
+import pathlib
+import sys
+import unittest
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(os.environ["DDP_DOCTOR"]).resolve().parent.parent / "libexec" / "ddp-doctor" / "python"))
+
+from ddp_doctor_parity import Impossible, samples  # noqa: E402
+
+Pair = collections.namedtuple("Pair", "x y")
+
+
+def numbers(first, rows, *shape):
+    """Rows that are all different."""
+    count = rows
+    for size in shape:
+        count *= size
+    return torch.arange(first, first + count, dtype=torch.float32).reshape(rows, *shape)
+
+
+def scene(first, boxes):
+    return {"boxes": numbers(first, boxes, 4), "labels": torch.arange(boxes)}
+
+
+class Join(unittest.TestCase):
+    def join(self, *parts, size=None):
+        padding = samples.Padding()
+        for part in parts:
+            padding.see(part)
+        return samples.join(torch, list(parts), padding, size)
+
+    def assert_same(self, a, b):
+        if isinstance(b, torch.Tensor):
+            self.assertTrue(torch.equal(a, b), f"{a} is not {b}")
+        elif isinstance(b, dict):
+            self.assertEqual(set(a), set(b))
+            for key in b:
+                self.assert_same(a[key], b[key])
+        elif isinstance(b, (list, tuple)):
+            self.assertIs(type(a), type(b))
+            self.assertEqual(len(a), len(b))
+            for x, y in zip(a, b):
+                self.assert_same(x, y)
+        else:
+            self.assertEqual(a, b)
+
+    def test_inputs_and_labels(self):
+        a, b = [numbers(0, 4, 3), torch.arange(4)], [numbers(50, 4, 3), torch.arange(4, 8)]
+        for size in (4, None):
+            self.assert_same(self.join(a, b, size=size), [torch.cat([a[0], b[0]]), torch.arange(8)])
+
+    def test_two_samples_of_each_rank_are_not_two_fields(self):
+        a, b = [numbers(0, 5, 2), numbers(10, 3, 2)], [numbers(20, 4, 2), numbers(30, 6, 2)]
+        self.assert_same(self.join(a, b, size=2), a + b)
+
+    def test_two_fields_of_two_samples(self):
+        a, b = [numbers(0, 2, 3), torch.arange(2)], [numbers(50, 2, 3), torch.arange(2, 4)]
+        self.assert_same(self.join(a, b, size=2), [torch.cat([a[0], b[0]]), torch.arange(4)])
+
+    def test_mappings_and_named_tuples(self):
+        a, b = numbers(0, 2, 3), numbers(10, 2, 3)
+        self.assert_same(self.join({"x": a, "name": "text"}, {"x": b, "name": "text"}), {"x": torch.cat([a, b]), "name": "text"})
+        joined = self.join(Pair(a, a), Pair(b, b))
+        self.assertIsInstance(joined, Pair)
+        self.assert_same(joined.y, torch.cat([a, b]))
+
+    def test_images_and_a_list_of_what_is_in_each(self):
+        a = (numbers(0, 3, 2), (scene(0, 1), scene(10, 4), scene(30, 2)))
+        b = (numbers(90, 3, 2), (scene(50, 2), scene(60, 1), scene(70, 5)))
+        for size in (3, None):
+            self.assert_same(self.join(a, b, size=size), (torch.cat([a[0], b[0]]), a[1] + b[1]))
+
+    def test_as_many_in_each_of_these(self):
+        a = (numbers(0, 3, 2), (scene(0, 2), scene(10, 2), scene(30, 2)))
+        b = (numbers(90, 3, 2), (scene(50, 2), scene(60, 2), scene(70, 2)))
+        for size in (3, None):
+            self.assert_same(self.join(a, b, size=size), (torch.cat([a[0], b[0]]), a[1] + b[1]))
+
+    def test_images_of_different_sizes(self):
+        a, b = ([numbers(0, 1, 3, 2), numbers(10, 1, 5, 2)], [scene(0, 1), scene(10, 2)]), ([numbers(20, 1, 4, 2)] * 2, [scene(20, 2), scene(30, 3)])
+        self.assert_same(self.join(a, b, size=2), (a[0] + b[0], a[1] + b[1]))
+
+    def test_crops_are_fields(self):
+        a, b = [numbers(100 * i, 4, 2) for i in range(3)], [numbers(100 * i + 50, 4, 2) for i in range(3)]
+        self.assert_same(self.join(a, b, size=4), [torch.cat(pair) for pair in zip(a, b)])
+
+    def test_a_last_batch_that_is_shorter(self):
+        a, b = [numbers(0, 3, 2), torch.arange(3)], [numbers(50, 1, 2), torch.arange(1)]
+        self.assert_same(self.join(a, b, size=8), [torch.cat([a[0], b[0]]), torch.tensor([0, 1, 2, 0])])
+
+    def test_samples_with_names(self):
+        a, b = [{"x": numbers(0, 2, 1), "name": "a"}], [{"x": numbers(9, 3, 1), "name": "b"}]
+        self.assert_same(self.join(a, b, size=1), a + b)
+
+    def test_what_cannot_be_joined(self):
+        for a, b, why in (
+            ({"x": numbers(0, 2, 1)}, {"y": numbers(0, 2, 1)}, "different keys"),
+            ({"x": numbers(0, 2, 1), "n": 1}, {"x": numbers(0, 2, 1), "n": 2}, "int in n"),
+            (torch.tensor(1.0), torch.tensor(2.0), "single number"),
+            (numbers(0, 2, 3), numbers(0, 2, 3, 1), "different dimensions"),
+        ):
+            with self.assertRaisesRegex(Impossible, why):
+                self.join(a, b)
+        self.assert_same(self.join(torch.tensor(1.0), torch.tensor(1.0)), torch.tensor(1.0))
+
+    def test_padding_as_the_batches_show_it(self):
+        ids = torch.tensor([[5, 6, 7, 8], [5, 0, 0, 0]])
+        labels = torch.tensor([[5, 6, 7, 8], [5, -100, -100, -100]])
+        short = {"ids": torch.tensor([[1, 2]]), "labels": torch.tensor([[1, 2]])}
+        joined = self.join({"ids": ids, "labels": labels}, short)
+        self.assert_same(joined["ids"][2], torch.tensor([1, 2, 0, 0]))
+        self.assert_same(joined["labels"][2], torch.tensor([1, 2, -100, -100]))
+        turned = self.join({"ids": ids.flip(1), "labels": labels.flip(1)}, short)
+        self.assert_same(turned["ids"][2], torch.tensor([0, 0, 1, 2]))
+        self.assert_same(turned["labels"][2], torch.tensor([-100, -100, 1, 2]))
+
+    def test_padding_of_which_nothing_is_known(self):
+        self.assert_same(self.join(numbers(1, 1, 3), numbers(9, 1, 1)), torch.tensor([[1.0, 2, 3], [9, 0, 0]]))
+
+
+class Rows(unittest.TestCase):
+    def test_another_order_has_the_same_samples(self):
+        x, targets = numbers(0, 4, 2), [scene(10 * i, 1 + i) for i in range(4)]
+        turned = samples.reversed_rows(torch, (x, targets), 4)
+        self.assertTrue(torch.equal(turned[0], x.flip(0)))
+        self.assertEqual([len(each["labels"]) for each in turned[1]], [4, 3, 2, 1])
+        turned = samples.reversed_rows(torch, {"x": x, "scale": torch.tensor(3.0)}, None)
+        self.assertTrue(torch.equal(turned["x"], x.flip(0)) and turned["scale"] == 3)
+
+    def test_one_rank_padded_as_among_all(self):
+        part, other = {"x": torch.ones(1, 2)}, {"x": torch.ones(1, 4)}
+        self.assertTrue(samples.needs_padding([part, other]))
+        self.assertFalse(samples.needs_padding([part, {"x": torch.ones(3, 2)}]))
+        wide = samples.widened(torch, part, [part, other], samples.Padding())
+        self.assertEqual(wide["x"].tolist(), [[1, 1, 0, 0]])
+
+    def test_counts(self):
+        batch = {"input_ids": torch.tensor([[3, 4, 0], [5, 0, 0]]), "labels": torch.tensor([[3, 4, -100], [-100, -100, -100]])}
+        counts = samples.counts_of(batch)
+        self.assertEqual(counts["samples"], 2)
+        self.assertEqual(counts["input_ids that are not 0"], 3)
+        self.assertEqual(counts["labels that are not -100"], 2)
+        self.assertEqual(counts["labels but the first that are not -100"], 1)
+        self.assertEqual(samples.counts_of((numbers(0, 2, 3), [scene(0, 3), scene(0, 4)]))["boxes"], 7)
+
+    def test_what_the_program_computes_itself(self):
+        given = samples.mapped(([numbers(0, 2, 1), samples.Derived()], {}), lambda tensor, path: tensor)
+        mine = torch.zeros(2)
+        self.assertIs(samples.merged(given, ([torch.ones(2, 1), mine], {}))[0][1], mine)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
