@@ -57,6 +57,43 @@ std::vector<Ranks> Placement::replica_groups() const {
   return grouped(mesh, fixed);
 }
 
+std::vector<Ranks> replica_groups(const std::vector<Along>& known,
+                                  const std::vector<Ranks>& otherwise) {
+  // Each rank leads to one of its replicas, and the lowest to itself.
+  std::map<int, int> leads;
+  const auto lowest = [&](int rank) {
+    while (leads.at(rank) != rank) rank = leads.at(rank);
+    return rank;
+  };
+  const auto join = [&](int a, int b) {
+    const int low = std::min(lowest(a), lowest(b));
+    leads[lowest(a)] = leads[lowest(b)] = low;
+  };
+  for (const auto& group : otherwise) {
+    for (const int rank : group) leads[rank] = rank;
+  }
+  // By rank: its places in the groups of `known`, one for each dimension.
+  std::map<int, std::vector<std::size_t>> places;
+  for (const auto& [dimension, replicated] : known) {
+    for (const auto& group : dimension.groups) {
+      for (std::size_t i = 0; i < group.size(); ++i) places[group[i]].push_back(i);
+      for (const int rank : group) {
+        if (replicated && leads.contains(rank) && leads.contains(group.front()))
+          join(rank, group.front());
+      }
+    }
+  }
+  for (const auto& group : otherwise) {
+    std::map<std::vector<std::size_t>, int> first;
+    for (const int rank : group) join(rank, first.try_emplace(places[rank], rank).first->second);
+  }
+  std::map<int, Ranks> groups;
+  for (const auto& [rank, next] : leads) groups[lowest(rank)].push_back(rank);
+  std::vector<Ranks> found;
+  for (auto& [rank, group] : groups) found.push_back(std::move(group));
+  return found;
+}
+
 bool is_partition(const std::vector<Ranks>& groups, const Ranks& all) {
   Ranks members;
   for (const auto& group : groups) members.insert(members.end(), group.begin(), group.end());

@@ -39,6 +39,23 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+// Ranks as one dimension of a mesh groups them: along it they differ in this coordinate only.
+struct Dimension {
+  std::string name;  // empty: nobody named it
+  std::vector<Ranks> groups;
+};
+
+// What is known of a tensor along one dimension: its replicas, or another part on each rank.
+struct Along {
+  Dimension dimension;
+  bool replicated = false;
+};
+
+// The ranks in groups that must hold the same, where `known` is said of some dimensions, and
+// `otherwise` (a partition) of ranks that share their places along all of these.
+std::vector<Ranks> replica_groups(const std::vector<Along>& known,
+                                  const std::vector<Ranks>& otherwise);
+
 // Whether each of `all` is in exactly one group.
 bool is_partition(const std::vector<Ranks>& groups, const Ranks& all);
 

@@ -65,6 +65,23 @@ void write_at_once(const fs::path& file, const ordered_json& json) {
         fmt::format("{}: {}; choose another folder with --out", file.string(), failure.message()));
 }
 
+ordered_json to_json(const StatedPlacements& stated) {
+  ordered_json parameters = ordered_json::object();
+  for (const auto& [pattern, kinds] : stated.parameters) parameters[pattern] = kinds;
+  return {{"mesh_shape", stated.mesh_shape},
+          {"mesh_dim_names", stated.mesh_dim_names},
+          {"parameters", std::move(parameters)}};
+}
+
+StatedPlacements stated_from(const ordered_json& json) {
+  StatedPlacements stated{json.at("mesh_shape").get<std::vector<int>>(),
+                          json.at("mesh_dim_names").get<std::vector<std::string>>(),
+                          {}};
+  for (const auto& [pattern, kinds] : json.at("parameters").items())
+    stated.parameters.emplace_back(pattern, kinds.get<StatedKinds>());
+  return stated;
+}
+
 Purpose purpose_of(const std::string& name) {
   for (const Purpose purpose : {Purpose::kCompare, Purpose::kFix}) {
     if (name == name_of(purpose)) return purpose;
@@ -136,6 +153,7 @@ void save_run_info(const fs::path& folder, const RunInfo& run) {
                        {"notes", run.notes},
                        {"failure", run.failure}};
   for (const auto& exit : run.exits) json["exits"].push_back(to_json(exit));
+  if (!run.placement.empty()) json["placement"] = to_json(run.placement);
   if (run.tried) {
     const auto& [finding, change] = *run.tried;
     json["tried"] = {{"finding", finding},      {"file", change.file},   {"line", change.line},
@@ -213,6 +231,7 @@ RunInfo load_run_info(const fs::path& folder) {
     run.ending = ending_of(json.value("ending", ""));
     run.ended_ns = json.value("ended_ns", std::int64_t{0});
     run.is_script = json.value("is_script", run.strategy != "as-is");
+    if (json.contains("placement")) run.placement = stated_from(json.at("placement"));
     if (json.contains("tried")) {
       const auto& tried = json.at("tried");
       run.tried = {tried.at("finding"),

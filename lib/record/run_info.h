@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/record/change.h"
+#include "lib/record/stated.h"
 
 namespace ddp_doctor {
 
@@ -62,6 +63,7 @@ struct RunInfo {
   int world_size = 1;
   std::int64_t steps_wanted = 0;  // 0: not known
   std::map<std::string, std::string> settings;
+  StatedPlacements placement;
   std::vector<RankExit> exits;
   Ending ending = Ending::kOwn;
   std::int64_t ended_ns = 0;  // CLOCK_REALTIME; what failed later did so because it was ended

@@ -43,6 +43,10 @@ inline constexpr std::string_view kProgramStrategies[] = {
     "allreduce-flat",
     "broadcast-init",
     "broadcast-buffers",
+    "rebuild-optimizer",
 };
+// Of run --fix only, with the name of a dimension of the mesh: what is reduced over it, a finding
+// says (its evidence "reduction").
+inline constexpr std::string_view kAllReduceDimension = "allreduce-dimension:";
 
 }  // namespace ddp_doctor

@@ -69,6 +69,7 @@ std::vector<Timeline> Timeline::parts() const {
       step.details = known->details;  // a part numbers its tensors as the whole does
       // A part has no kept values: those of the whole run apply.
       step.weight_drift = known->weight_drift;
+      step.drift_along = known->drift_along;
     }
     parts.back().place(placed_);
   }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lib/timeline/stated.h"
+
 namespace ddp_doctor {
 namespace {
 
@@ -103,6 +105,8 @@ std::string exchanged(const RankRecord& record) {
 
 }  // namespace
 
+Mesh mesh_in(const std::string& fact) { return mesh_from(json::parse(fact, nullptr, false)); }
+
 bool is_point_to_point(const Collective& call) {
   return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
 }
@@ -137,14 +141,15 @@ std::vector<Ranks> replica_groups(const std::vector<Declared>& declared, const R
 
 std::string name_in_model(const std::string& name) { return name.substr(name.find(':') + 1); }
 
-Layout layout_of(const std::map<int, const RankRecord*>& records) {
+Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPlacements& stated) {
   Layout layout;
+  layout.dimensions = dimensions_of(records, stated);
+  layout.stated = stated_placements(records, stated, layout.dimensions, layout.notes);
   std::string exchange;
   for (const auto& [rank, record] : records) {
     std::map<std::string, Mesh> meshes;
     for (const auto& fact : record->facts) {
-      if (fact.subject == "mesh")
-        meshes[fact.key] = mesh_from(json::parse(fact.value, nullptr, false));
+      if (fact.subject == "mesh") meshes[fact.key] = mesh_in(fact.value);
       if (fact.subject == "placement")
         declare(layout.placements[fact.key], placement_from(fact.value, meshes), rank);
       if (fact.subject == "gradient placement")
@@ -167,6 +172,13 @@ Layout layout_of(const std::map<int, const RankRecord*>& records) {
     }
   }
   layout.model_parallel = exchange;
+  if (!exchange.empty()) return layout;
+  for (const auto& [name, all] : layout.stated) {
+    for (const auto& along : all) {
+      if (!along.replicated)
+        layout.model_parallel = fmt::format("{} is only a part of a parameter, as is stated", name);
+    }
+  }
   return layout;
 }
 

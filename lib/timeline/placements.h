@@ -10,6 +10,7 @@
 
 #include "lib/placement/placement.h"
 #include "lib/record/reader.h"
+#include "lib/record/stated.h"
 
 namespace ddp_doctor {
 
@@ -24,6 +25,10 @@ struct Layout {
   std::map<std::string, std::vector<Declared>> placements;
   // Of gradients at optimizer.step that lie otherwise than their parameters.
   std::map<std::string, std::vector<Declared>> gradients;
+  // What the user states of parameters, along dimensions of the mesh.
+  std::map<std::string, std::vector<Along>> stated;
+  std::vector<Dimension> dimensions;  // of the meshes, those that have names
+  std::vector<std::string> notes;     // statements that name nothing
   // Models that no wrapper and no optimizer holds, such as a teacher: how many tensors they have.
   std::map<std::string, std::size_t> unexamined;
   // Why ranks may hold different parts of one model, or see the same data, on purpose; empty in
@@ -43,7 +48,10 @@ bool is_point_to_point(const Collective& call);
 // Between backward and step, over all ranks, and larger than a metric.
 bool synchronizes_all(const Collective& call);
 
-Layout layout_of(const std::map<int, const RankRecord*>& records);
+Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPlacements& stated);
+
+// Of a fact of "mesh"; no ranks if it is damaged.
+Mesh mesh_in(const std::string& fact);
 
 // "layer.weight" of "Model:layer.weight"
 std::string name_in_model(const std::string& name);

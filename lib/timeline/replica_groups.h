@@ -11,11 +11,14 @@
 
 namespace ddp_doctor {
 
+// Who says so: PyTorch (DTensor, fully_shard, ...), the user, or nobody.
+enum class PlacementSource { kDeclared, kStated, kInferred };
+
 struct ReplicaGroups {
   struct Of {
     std::vector<Ranks> weight;
     std::vector<Ranks> gradient;  // at optimizer.step; there it may still be Partial
-    bool inferred = false;
+    PlacementSource source = PlacementSource::kDeclared;
   };
   std::map<int, Of> of;  // by tensor
 

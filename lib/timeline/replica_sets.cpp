@@ -8,8 +8,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "lib/placement/infer.h"
+#include "lib/timeline/dimensions.h"
+#include "lib/timeline/stated.h"
 
 namespace ddp_doctor {
 namespace {
@@ -206,7 +209,7 @@ bool place_declared(const Timeline& timeline, const TimelineStep* start, Replica
         return !entry.second.empty() && begin_alike(*start, entry.first, entry.second);
       });
   for (const auto& [id, together] : across) {
-    if (one_model) groups.of[id] = {together, together, true};
+    if (one_model) groups.of[id] = {together, together, PlacementSource::kInferred};
   }
   return one_model;
 }
@@ -232,7 +235,8 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
   }
   const auto replicas = infer_replicas(undeclared);
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!replicas[i].empty()) groups.of[ids[i]] = {replicas[i], replicas[i], true};
+    if (!replicas[i].empty())
+      groups.of[ids[i]] = {replicas[i], replicas[i], PlacementSource::kInferred};
   }
 }
 
@@ -277,6 +281,32 @@ std::set<int> updated_by_some(const Timeline& timeline) {
   }
   for (const int id : wrong) ids.erase(id);
   return ids;
+}
+
+// Replicas are stated on ranks of several sets: they are not several models, but one on a mesh.
+bool spanned(const Layout& layout, const std::vector<Ranks>& sets) {
+  const auto within = [&](const Ranks& group) {
+    return std::any_of(sets.begin(), sets.end(), [&](const Ranks& set) {
+      return std::includes(set.begin(), set.end(), group.begin(), group.end());
+    });
+  };
+  return !sets.empty() &&
+         std::any_of(layout.stated.begin(), layout.stated.end(), [&](const auto& entry) {
+           return std::any_of(entry.second.begin(), entry.second.end(), [&](const Along& along) {
+             const auto& groups = along.dimension.groups;
+             return along.replicated && !std::all_of(groups.begin(), groups.end(), within);
+           });
+         });
+}
+
+// What wrappers cover is replicated over their process groups.
+void place_wrapped(Timeline& timeline, const std::vector<Ranks>& sets, ReplicaGroups& groups) {
+  timeline.layout.model_parallel =
+      "the wrappers' process groups are a part of the ranks, and parameters are stated to be "
+      "replicated across them";
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter" && tensor.wrapper) groups.of[tensor.id] = {sets, sets};
+  }
 }
 
 // Which parameters are not compared with all ranks because these hold different parts of them.
@@ -324,9 +354,15 @@ bool is_in_no_module(const TensorInfo& tensor) {
 
 void tell_replicas_apart(Timeline& timeline) {
   note_parts(timeline);
+  const auto& unused = timeline.layout.notes;
+  timeline.notes.insert(timeline.notes.end(), unused.begin(), unused.end());
   const auto* start = timeline.step(0);
   auto sets = groups_of_wrappers(timeline, start);
   if (sets.empty()) sets = stages(timeline);
+  auto groups = std::make_shared<ReplicaGroups>();
+  if (spanned(timeline.layout, sets)) {
+    place_wrapped(timeline, std::exchange(sets, {}), *groups);
+  }
   if (!sets.empty()) {
     timeline.replicas = sets;
     std::string text;
@@ -341,11 +377,12 @@ void tell_replicas_apart(Timeline& timeline) {
       std::any_of(timeline.tensors.begin(), timeline.tensors.end(), [](const TensorInfo& tensor) {
         return tensor.kind == "parameter" && !is_in_no_module(tensor);
       });
-  auto groups = std::make_shared<ReplicaGroups>();
   const bool one_model = place_declared(timeline, start, *groups);
   if (one_model && timeline.layout.meshes_side_by_side) timeline.layout.model_parallel.clear();
   place_inferred(timeline, start, *groups);
+  place_stated(timeline, *groups);
   timeline.place(groups);
+  if (timeline.on_mesh()) timeline.dimensions = dimensions_of(timeline);
   timeline.rank_local = experts(timeline, start);
   for (const auto& [id, of] : groups->of) {
     if (is_each_ranks_own(of)) timeline.rank_local.insert(id);
@@ -407,10 +444,12 @@ std::vector<Timeline> Timeline::replica_sets() const {
       tensor.trainable = tensor.trainable && std::any_of(ranks.begin(), ranks.end(), held);
     }
     set.place(std::make_shared<ReplicaGroups>(placed_->among(ranks)));
+    if (set.on_mesh()) set.dimensions = dimensions_of(set);
     for (auto& step : set.steps) {
       const auto* known = this->step(step.number);
       step.details = known->details;
       step.weight_drift = known->weight_drift;
+      step.drift_along.assign(set.dimensions.size(), {});
     }
     for (const int rank : ranks) {
       if (const auto stack = stacks.find(rank); stack != stacks.end()) set.stacks.insert(*stack);

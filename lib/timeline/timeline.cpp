@@ -102,7 +102,7 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records,
     timeline.adopt_tensors(rank, *record);
     by_rank[rank] = record.get();
   }
-  timeline.layout = layout_of(by_rank);
+  timeline.layout = layout_of(by_rank, timeline.run.placement);
   for (auto& [rank, ids] : timeline.own_ids_) ids.resize(timeline.tensors.size(), -1);
   std::set<int> wrappers;
   for (const auto& [rank, record] : timeline.records_) {

@@ -39,6 +39,9 @@ class TimelineStep {
   std::optional<double> weight_drift;
   std::vector<TensorDrift>
       drifting;  // tensors whose values were compared and differ, largest first
+  // The same as weight_drift, between ranks along one dimension only: for each of
+  // Timeline::dimensions.
+  std::vector<std::optional<double>> drift_along;
 
   // Its number in that rank's record, where values are kept under it.
   std::int64_t recorded(int rank) const;
@@ -139,6 +142,10 @@ class Timeline {
   // From which step on steps are not compared: the ranks did not make them together.
   std::optional<Unpaired> unpaired;
   Layout layout;
+  // Along what the ranks of a mesh lie: its named dimensions, then others that tensors lie on, then
+  // those that the program's process groups show. Each once; none that has each rank alone, and
+  // none without a name that has all ranks together.
+  std::vector<Dimension> dimensions;
 
   // The one wrapper that this is about: of a run that has only one, or of a part.
   std::optional<int> wrapper;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "lib/record/reader.h"
 #include "lib/timeline/drift.h"
@@ -31,70 +30,132 @@ class RankValues {
   std::int64_t step_;
 };
 
+// Replicas of one tensor that differ: all of them, or those along one dimension of the mesh.
+struct Differing {
+  int tensor = 0;
+  std::optional<std::size_t> dimension;
+  Spread spread;
+  bool known = true;
+};
+
+// The largest difference, of those along a dimension or of all.
+struct Largest {
+  bool known = true;   // the values of all that differ
+  double value = 0.0;  // NaN is larger than everything
+
+  void add(double difference) {
+    if (!std::isnan(value) && (std::isnan(difference) || difference > value)) value = difference;
+  }
+};
+
+// What one step's weights show, tensor by tensor.
+class DriftOfStep {
+ public:
+  DriftOfStep(const Timeline& timeline, const TimelineStep& step)
+      : timeline_(timeline), step_(step), along_(timeline.dimensions.size()) {
+    for (const auto& tensor : timeline.tensors) {
+      if (tensor.kind != "parameter" || timeline.rank_local.contains(tensor.id) ||
+          timeline.updated_by_some.contains(tensor.id))
+        continue;
+      for (const auto& among : timeline.replicas_of(tensor.id, Stage::kWeight))
+        look(tensor.id, among);
+    }
+  }
+
+  void read(const KeptTensors& kept) {
+    for (const auto& [rank, places] : readers_) {
+      const RankValues values(kept, rank, step_.recorded(rank));
+      int tensor = -1;
+      std::optional<std::vector<double>> replica;
+      for (const std::size_t place : places) {
+        auto& one = differing_[place];
+        if (one.tensor != tensor) {
+          tensor = one.tensor;
+          replica = values.of(timeline_.tensors[static_cast<std::size_t>(tensor)], Stage::kWeight);
+        }
+        if (replica) one.spread.add(*replica);
+        one.known = one.known && replica;
+      }
+    }
+  }
+
+  void tell(bool values, TimelineStep& step) {
+    for (const auto& one : differing_) {
+      Largest& largest = one.dimension ? along_[*one.dimension] : all_;
+      largest.known = largest.known && values && one.known;
+      if (!values || !one.known) continue;
+      const double difference = one.spread.largest();
+      largest.add(difference);
+      if (!one.dimension) step.drifting.push_back({one.tensor, difference});
+    }
+    std::stable_sort(step.drifting.begin(), step.drifting.end(), [](const auto& a, const auto& b) {
+      return a.max_abs_difference > b.max_abs_difference;
+    });
+    const auto told = [&](const Largest& largest) {
+      return any_ && complete_ && largest.known ? std::optional(largest.value) : std::nullopt;
+    };
+    step.weight_drift = told(all_);
+    for (const auto& largest : along_) step.drift_along.push_back(told(largest));
+  }
+
+ private:
+  void look(int tensor, const Ranks& among) {
+    const auto groups = step_.groups(tensor, Stage::kWeight, among);
+    std::size_t seen = 0;
+    for (const auto& group : groups) seen += group.size();
+    if (seen == 0) return;  // no part of this step, or not of this model
+    any_ = true;
+    complete_ = complete_ && seen == among.size();
+    if (seen != among.size() || groups.size() < 2) return;
+    add(tensor, {}, groups, among);
+    for (std::size_t i = 0; i < timeline_.dimensions.size(); ++i) {
+      for (const auto& along : timeline_.dimensions[i].groups) {
+        if (along.size() > 1 &&
+            std::includes(among.begin(), among.end(), along.begin(), along.end()))
+          add(tensor, i, groups, along);
+      }
+    }
+  }
+
+  // `alike`: ranks with equal bits, of which the first stands for all.
+  void add(int tensor, std::optional<std::size_t> dimension, const std::vector<Ranks>& alike,
+           const Ranks& among) {
+    Ranks first;
+    for (const auto& group : alike) {
+      const bool here = std::any_of(group.begin(), group.end(), [&](int rank) {
+        return std::binary_search(among.begin(), among.end(), rank);
+      });
+      if (here) first.push_back(group.front());
+    }
+    if (first.size() < 2) return;
+    for (const int rank : first) readers_[rank].push_back(differing_.size());
+    differing_.push_back({tensor, dimension, {}});
+  }
+
+  const Timeline& timeline_;
+  const TimelineStep& step_;
+  std::vector<Differing> differing_;
+  std::map<int, std::vector<std::size_t>> readers_;  // whose values are read for which of them
+  bool any_ = false;                                 // replicas were seen
+  bool complete_ = true;                             // wherever some were, all of them
+  Largest all_;
+  std::vector<Largest> along_;
+};
+
 }  // namespace
 
 void compute_drift(const Timeline& timeline, TimelineStep& step, const KeptTensors* kept) {
   step.drifting.clear();
+  step.drift_along.clear();
   if (!step.examined()) return;
   if (step.same_everywhere(Stage::kWeight)) {
     step.weight_drift = 0.0;
+    step.drift_along.assign(timeline.dimensions.size(), 0.0);
     return;
   }
-  // Of the tensors that differ, within each set of replicas.
-  std::map<std::pair<int, std::size_t>, Spread> spreads;
-  std::set<std::pair<int, std::size_t>> readers;  // ranks, with their set, that stand for all: of
-                                                  // each group of equal bits the first
-  bool known = true;
-  bool any = false;
-  for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind != "parameter" || timeline.rank_local.contains(tensor.id) ||
-        timeline.updated_by_some.contains(tensor.id))
-      continue;
-    const auto& replicas = timeline.replicas_of(tensor.id, Stage::kWeight);
-    for (std::size_t set = 0; set < replicas.size(); ++set) {
-      const auto& among = replicas[set];
-      const auto groups = step.groups(tensor.id, Stage::kWeight, among);
-      std::size_t seen = 0;
-      for (const auto& group : groups) seen += group.size();
-      if (seen == 0) continue;  // no part of this step, or not of this model
-      any = true;
-      known = known && seen == among.size();
-      if (seen != among.size() || groups.size() == 1) continue;
-      spreads.emplace(std::pair(tensor.id, set), Spread());
-      for (const auto& group : groups) readers.emplace(group.front(), set);
-    }
-  }
-  if (kept == nullptr) {
-    known = known && spreads.empty();
-    spreads.clear();
-  }
-  for (const auto& [rank, set] : readers) {
-    if (spreads.empty()) break;
-    const RankValues values(*kept, rank, step.recorded(rank));
-    for (auto entry = spreads.begin(); entry != spreads.end();) {
-      auto& [which, spread] = *entry;
-      if (which.second != set) {
-        ++entry;
-        continue;
-      }
-      const auto replica =
-          values.of(timeline.tensors[static_cast<std::size_t>(which.first)], Stage::kWeight);
-      if (replica) spread.add(*replica);
-      known = known && replica;
-      entry = replica ? std::next(entry) : spreads.erase(entry);
-    }
-  }
-  double largest = 0.0;
-  for (const auto& [which, spread] : spreads) {
-    const double difference = spread.largest();
-    step.drifting.push_back({which.first, difference});
-    if (std::isnan(difference) || difference > largest) largest = difference;
-    if (std::isnan(largest)) break;
-  }
-  std::stable_sort(step.drifting.begin(), step.drifting.end(), [](const auto& a, const auto& b) {
-    return a.max_abs_difference > b.max_abs_difference;
-  });
-  if (known && any) step.weight_drift = largest;
+  DriftOfStep drift(timeline, step);
+  if (kept != nullptr) drift.read(*kept);
+  drift.tell(kept != nullptr, step);
 }
 
 std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep& step,

@@ -18,10 +18,17 @@ json '{p["name"] for p in first["parameters"]} == {"critic:" + name for name in 
 doctor 1 run --format json -- "$trainers/gpt"
 json 'first["rule"] == "DDP103" and first["first_step"] == 3 and len(r["findings"]) == 1'
 
+# The norm's gradients are never added up over the ranks that share the sequence.
+doctor 1 run --format json -- "$trainers/tensor_parallel"
+json 'first["rule"] == "DDP114" and first["certainty"] == "certain" and first["first_step"] == 1 and len(r["findings"]) == 1'
+json '{p["name"] for p in first["parameters"]} == {"norm.weight", "norm.bias"} and "tp {0, 1}" in first["message"]'
+
 # Fixed, with another number of ranks too.
-for trainer in curriculum actor_critic gpt; do
+for trainer in curriculum actor_critic gpt tensor_parallel; do
   doctor 0 run --format json -- "$trainers/$trainer" --healthy
   json 'r["verdict"] == "healthy" and not r["findings"]'
 done
+doctor 0 run --nproc-per-node 4 --format json -- "$trainers/tensor_parallel" --healthy
+json 'r["world_size"] == 4 and r["verdict"] == "healthy"'
 doctor 0 run --nproc-per-node 3 --format json -- "$trainers/gpt" --healthy
 json 'r["world_size"] == 3 and r["verdict"] == "healthy"'

@@ -35,6 +35,19 @@ TEST(Placement, WithoutAMeshNothingFollows) {
   EXPECT_TRUE((Placement{{"Shard(0)"}, {}, "tensor_model_parallel", {}}.replica_groups().empty()));
 }
 
+TEST(Placement, WhatIsKnownOfSomeDimensionsLeavesTheOthersAsTheyWere) {
+  const Dimension dp{"dp", kMesh.along(0)};
+  const Dimension tp{"tp", kMesh.along(1)};
+  const std::vector<Ranks> all{{0, 1, 2, 3}}, alone{{0}, {1}, {2}, {3}}, rows{{0, 2}, {1, 3}};
+  EXPECT_EQ(replica_groups({{tp, true}}, all), all);
+  EXPECT_EQ(replica_groups({{tp, false}}, all), rows);
+  EXPECT_EQ(replica_groups({{tp, true}}, alone), (std::vector<Ranks>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(replica_groups({{tp, true}}, rows), all);
+  EXPECT_EQ(replica_groups({{tp, false}, {dp, false}}, all), alone);
+  EXPECT_EQ(replica_groups({{tp, false}, {dp, true}}, alone), rows);
+  EXPECT_EQ(replica_groups({}, rows), rows);
+}
+
 TEST(Placement, Partition) {
   EXPECT_TRUE(is_partition({{0, 2}, {1, 3}}, {0, 1, 2, 3}));
   EXPECT_FALSE(is_partition({{0, 2}, {2, 3}}, {0, 2, 3}));

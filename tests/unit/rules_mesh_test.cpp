@@ -126,6 +126,104 @@ TEST(NotReducedOverDimension, IsLikelyWhereNobodyDeclaredAnything) {
   EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
 }
 
+// Four ranks whose plain tensors the user states something of; the head's gradient was reduced over
+// dp only. Nobody declares anything.
+RunBuilder plain() {
+  RunBuilder run(4, {"body.weight", "head.weight"}, 4);
+  run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+  part(shard(run), {1, 3});
+  return run;
+}
+
+StatedPlacements stated(std::vector<std::pair<std::string, StatedKinds>> parameters) {
+  return {{2, 2}, {"dp", "tp"}, std::move(parameters)};
+}
+
+TEST(StatedPlacement, MakesAFindingCertainAndNamesTheDimension) {
+  auto run = plain();
+  run.info().placement =
+      stated({{"*.weight", {{"tp", "replicate"}}}, {"body.*", {{"tp", "shard"}}}});
+  const auto finding = found("DDP114", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kCertain);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+  EXPECT_THAT(finding->message, HasSubstr("never reduced over tp {0, 1}, {2, 3}, only over dp"));
+}
+
+TEST(StatedPlacement, OfAShardSilencesTheComparison) {
+  auto run = plain();
+  run.info().placement = stated({{"*.weight", {{"tp", "shard"}}}});
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+  EXPECT_THAT(diagnosed(run.differ(2, 0, Stage::kWeight, 1).differ(2, 0, Stage::kGradient, 1)),
+              testing::Not(IsEmpty()))
+      << "along dp it is replicated all the same";
+}
+
+TEST(StatedPlacement, InTheProgramByDimensionOrProcessGroup) {
+  for (const bool named : {true, false}) {
+    auto run = plain();
+    for (int rank = 0; rank < 4; ++rank) {
+      run.fact(rank, 1, "mesh", "0", kMesh);
+      const std::string along = named      ? R"("dimension": "tp")"
+                                : rank < 2 ? R"("ranks": [1, 0])"
+                                           : R"("ranks": [2, 3])";
+      run.fact(rank, 1, "stated placement", "body.weight", "[{" + along + R"(, "kind": "shard"}])");
+      run.fact(rank, 1, "stated placement", "head.weight",
+               "[{" + along + R"(, "kind": "replicate"}])");
+    }
+    const auto finding = found("DDP114", run);
+    ASSERT_TRUE(finding) << named;
+    EXPECT_EQ(finding->certainty, Certainty::kCertain);
+    EXPECT_THAT(finding->message, HasSubstr("never reduced over tp"));
+    // The file outranks the program.
+    run.info().placement = stated({{"head.weight", {{"tp", "shard"}}}});
+    EXPECT_THAT(diagnosed(run), IsEmpty());
+  }
+}
+
+TEST(StatedPlacement, JoinsTheProcessGroupsOfWrappers) {
+  const auto wrapped = [] {
+    RunBuilder run(4, {"body.weight", "head.weight"}, 4);
+    for (int rank = 0; rank < 4; ++rank)
+      run.fact(rank, 1, "wrapper 0", "ranks", rank % 2 == 0 ? "[0, 2]" : "[1, 3]");
+    run.wrapper({}).tensors([](int, TensorInfo& tensor) { tensor.wrapper = 0; });
+    return part(shard(run), {1, 3});
+  };
+  auto alone = wrapped();
+  EXPECT_THAT(diagnosed(alone), IsEmpty()) << "two models, as far as anyone knows";
+  auto run = wrapped();
+  run.info().placement = stated({{"head.weight", {{"tp", "replicate"}}}});
+  const auto finding = found("DDP114", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kCertain);
+  EXPECT_THAT(names_of(*finding), ElementsAre("head.weight"));
+}
+
+TEST(StatedPlacement, GivesWayToWhatIsDeclaredAndSaysSo) {
+  auto run = on_mesh(kSharded, kReplicated);
+  run.info().placement = stated({{"*", {{"tp", "replicate"}}}});
+  EXPECT_THAT(diagnosed(shard(run)), IsEmpty());
+  EXPECT_THAT(
+      run.build().notes,
+      ElementsAre("not used: body.weight is stated to be replicated along tp, but declared "
+                  "(Replicate, Shard(0)) by DTensor; the declaration counts, so correct one "
+                  "of the two"));
+}
+
+TEST(StatedPlacement, SaysWhatNamesNothing) {
+  auto run = plain();
+  run.info().placement = stated({{"nrom.*", {{"tp", "replicate"}}}, {"head.*", {{"pp", "shard"}}}});
+  EXPECT_THAT(run.build().notes, testing::UnorderedElementsAre(
+                                     HasSubstr("\"nrom.*\" in [placement] matches no parameter"),
+                                     HasSubstr("there are dp, tp")));
+  run.info().placement.mesh_shape = {2, 4};
+  run.info().placement.parameters = {{"head.*", {{"tp", "shard"}}}};
+  EXPECT_THAT(
+      run.build().notes,
+      ElementsAre(HasSubstr("mesh_shape 2 x 4 in [placement] is of 8 ranks, and the job has 4"),
+                  HasSubstr("no DeviceMesh of the program has names")));
+}
+
 TEST(NotReducedOverDimension, MeshesSideBySideThatBeginAlikeAreReplicas) {
   RunBuilder run(4, {"body.weight"}, 4);
   run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
@@ -140,6 +238,57 @@ TEST(NotReducedOverDimension, MeshesSideBySideThatBeginAlikeAreReplicas) {
   const auto finding = found("DDP114", run);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->certainty, Certainty::kLikely);
+}
+
+// The strategy and the operation that DDP114 proposes.
+using Cure = std::pair<std::string, std::string>;
+Cure cure(const RunBuilder& changed) {
+  RunBuilder run = changed;
+  const auto finding = found("DDP114", run);
+  if (!finding) return {};
+  const auto reduction = finding->evidence.find("reduction");
+  return {finding->prescription.strategy,
+          reduction == finding->evidence.end() ? "" : (*reduction)["operation"].get<std::string>()};
+}
+
+TEST(NotReducedOverDimension, ProposesASumWhereTheRanksShareALoss) {
+  auto run = on_mesh(kSharded, kReplicated);
+  part(shard(run), {1, 3});
+  const auto losses = [&](double tp) {
+    run.each_step([&](int rank, StepRecord& step) {
+      step.loss = 1.0 / static_cast<double>(step.step) + rank / 2 + tp * (rank % 2);
+    });
+  };
+  losses(0.0);
+  EXPECT_EQ(cure(run), (Cure{"allreduce-dimension:tp", "sum"}));
+  losses(0.1);
+  EXPECT_EQ(cure(run).first, "") << "each has a loss of its own: a sum or a mean";
+  losses(0.0);
+  run.each_step([](int, StepRecord& step) {
+    step.calls.push_back({"all_reduce", "sum", "float32", 1, "", "backward", "", "", 0, 1});
+  });
+  EXPECT_EQ(cure(run).first, "") << "backward summed the loss's gradient";
+}
+
+TEST(NotReducedOverDimension, ProposesWhatTheProgramDoesWithItsOtherGradients) {
+  for (const auto& [operation, after] :
+       {std::pair("sum", 4.0), std::pair("mean", 2.0), std::pair("", 1.0)}) {
+    RunBuilder run(2, {"body.weight", "head.weight", "norm.weight"}, 4);
+    run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+    run.info().placement = {{2}, {"tp"}, {{"*", {{"tp", "replicate"}}}}};
+    part(run, {1});
+    for (const int rank : {0, 1}) {
+      const std::vector<double> own(5, rank == 0 ? 1.0 : 3.0);
+      run.sample(rank, 2, Stage::kCollectiveGradient, own);
+      run.sample(rank, 2, Stage::kGradient, std::vector<double>(5, after));
+    }
+    EXPECT_EQ(cure(run).second, operation);
+  }
+}
+
+TEST(NotReducedOverDimension, ProposesAMeanForWhatFullyShardAverages) {
+  auto run = on_mesh(kReplicated, kReplicated, "fully_shard");
+  EXPECT_EQ(cure(part(run, {2, 3})), (Cure{"allreduce-dimension:dp", "mean"}));
 }
 
 TEST(StepWithoutSync, SeesThatFullyShardKeptTheGradients) {

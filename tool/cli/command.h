@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/record/stated.h"
 #include "tool/cli/doctor.h"
 
 namespace ddp_doctor {
@@ -23,6 +24,7 @@ struct Call {
   // The words after the first "--" of a command that takes a program's words, which are not ours to
   // read; nothing without a "--".
   std::optional<std::vector<std::string>> words;
+  StatedPlacements placement;  // of ddp-doctor.toml
 };
 
 using Action = std::function<int(const Call&)>;

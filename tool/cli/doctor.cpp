@@ -199,9 +199,10 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
     return exit_code::kCouldNotRun;
   }
   auto words = split_words(args);
-  const Call call{streams,
-                  args.empty() ? args : std::vector<std::string>(args.begin() + 1, args.end()),
-                  std::move(words)};
+  Call call{streams,
+            args.empty() ? args : std::vector<std::string>(args.begin() + 1, args.end()),
+            std::move(words),
+            {}};
   const bool bisecting = args.size() > 1 && args.front() == "check" &&
                          std::find(args.begin(), args.end(), "--bisect") != args.end();
   hoist_config(args);
@@ -215,7 +216,7 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   app.set_config("--config", kConfig, "Defaults for flags")
       ->envname("DDP_DOCTOR_CONFIG")
       ->type_name("FILE");
-  app.config_formatter(toml_reader());
+  app.config_formatter(toml_reader(call.placement));
   app.allow_config_extras(CLI::config_extras_mode::error);
   Action action;
   for (const auto& command : all_commands()) {

@@ -111,6 +111,7 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
                        const ExaminationMode& how, const std::vector<std::string>& words,
                        const Call& call, const std::function<int(Report)>& deliver) {
   auto program = program_options(app, arguments.flags, arguments.program, words);
+  program.placement = call.placement;
   program.pass_on = how.pass_on;
   program.wanted = how.wanted;
   const auto self = own_rank();

@@ -140,6 +140,9 @@ Action setup_compare(CLI::App& app) {
     prepare_reports(options->output);
     Parser parser(app, *options, call);
     for (const auto& program : options->programs) parser.add(program);
+    for (auto& program : parser.programs) {
+      if (auto* own = std::get_if<ProgramOptions>(&program)) own->placement = call.placement;
+    }
     const auto examination =
         examination_options(options->out, options->repeats, options->output.quiet, options->trials);
     if (options->fix) {

@@ -86,6 +86,7 @@ Action setup_parity(CLI::App& app) {
     if (options->flags.world_size < 2)
       throw Error(
           "parity compares several ranks with one process: give --nproc-per-node 2 or more");
+    program.placement = call.placement;
     program.pass_on = !options->output.quiet;
     options->parity.steps = options->flags.steps.value_or(options->parity.steps);
     program.steps = 0;

@@ -26,15 +26,15 @@ Report read_file(const fs::path& file) {
   return read_report(text, file.string());
 }
 
-Report read_report(const std::vector<fs::path>& paths) {
+Report read_report(const std::vector<fs::path>& paths, const StatedPlacements& stated) {
   const auto is_file = [](const fs::path& path) {
     return fs::exists(path) && !fs::is_directory(path);
   };
   const auto file = std::find_if(paths.begin(), paths.end(), is_file);
   if (file == paths.end()) {
-    if (paths.size() == 1) return read_examination(paths.front());
+    if (paths.size() == 1) return read_examination(paths.front(), stated);
     const MergedRuns merged(paths);
-    return read_examination(merged.path());
+    return read_examination(merged.path(), stated);
   }
   const auto other = std::find_if_not(paths.begin(), paths.end(), is_file);
   if (other != paths.end()) {
@@ -81,7 +81,7 @@ Action setup_report(CLI::App& app) {
     // A report may overwrite one that is read.
     const bool files = fs::is_regular_file(options->folders.front());
     if (!files) prepare_reports(options->output);
-    Report report = read_report(options->folders);
+    Report report = read_report(options->folders, call.placement);
     if (files) prepare_reports(options->output);
     apply_gate(report, options->gate, rendering_of(options->output, call.streams),
                call.streams.err);

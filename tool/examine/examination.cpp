@@ -8,9 +8,9 @@
 #include <functional>
 
 #include "lib/error.h"
+#include "lib/parity/figures.h"
 #include "lib/record/run_info.h"
 #include "lib/record/worker.h"
-#include "lib/parity/figures.h"
 #include "lib/report/compare/against_one_process.h"
 #include "lib/report/compare/make_report.h"
 #include "lib/report/compare/proof.h"
@@ -109,9 +109,12 @@ void make_fix_runs(Runs& runs, const ExaminedProgram& program, const Examination
   runs.add(program);
   // False once the time is over.
   const auto try_each = [&](const std::vector<std::string>& strategies) {
+    const auto reduced = reductions(read_examination(runs.folder())).dump();
     for (std::size_t i = 0; i < strategies.size(); ++i) {
       if (!runs.time_left(strategies.size() - i)) return false;
       programs.push_back(quiet(under(program, strategies[i])));
+      if (auto* python = std::get_if<ProgramOptions>(&programs.back()))
+        python->environment["DDP_DOCTOR_REDUCTIONS"] = reduced;
       runs.add(programs.back());
     }
     return true;
@@ -156,14 +159,15 @@ RunReport read_run(const fs::path& folder, const RunInfo& run, int index) {
                        : report_program(folder, run, index);
 }
 
-Report read_examination(const fs::path& folder) {
+Report read_examination(const fs::path& folder, const StatedPlacements& stated) {
   if (!fs::is_directory(folder)) {
     throw Error(fmt::format("{}: no such folder; give one that `ddp-doctor run --out` wrote",
                             folder.string()));
   }
   std::vector<RunReport> runs;
   for (const auto& run_folder : run_folders(folder)) {
-    const RunInfo run = load_run_info(run_folder);
+    RunInfo run = load_run_info(run_folder);
+    if (!stated.empty()) run.placement = stated;
     const int index = static_cast<int>(runs.size());
     if (run.repeats >= 0 && run.repeats < index) {
       const bool failed =

@@ -58,7 +58,8 @@ ExaminedProgram under(const ExaminedProgram& program, const std::string& strateg
 // One of its runs, which is the `index`th.
 RunReport read_run(const std::filesystem::path& folder, const RunInfo& run, int index);
 
-// Reads what an examination left in `folder`.
-Report read_examination(const std::filesystem::path& folder);
+// Reads what an examination left in `folder`. What is stated of placements, if anything is,
+// replaces what was stated when it ran.
+Report read_examination(const std::filesystem::path& folder, const StatedPlacements& stated = {});
 
 }  // namespace ddp_doctor

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "lib/parity/figures.h"
 #include "lib/report/compare/against_one_process.h"
@@ -54,13 +55,16 @@ std::string run_reference(Runs& runs, const ProgramOptions& program, const fs::p
       if (reason.empty() && fell(exit)) reason = exit.last_words;
     }
     while (!reason.empty() && (reason.back() == '\n' || reason.back() == ' ')) reason.pop_back();
-    const auto line = reason.rfind('\n');
+    if (const auto line = reason.rfind('\n'); line != std::string::npos) reason.erase(0, line + 1);
+    // Newer torch puts the rank before each line; here there is one.
+    constexpr std::string_view kRank = "[rank0]: ";
+    if (reason.starts_with(kRank)) reason.erase(0, kRank.size());
     return reason.empty() ? "the program ended as one process before a step of the ranks could be "
                             "repeated"
                           : fmt::format(
                                 "as one process the program fails: {}; give it what it needs "
                                 "with --reference-args",
-                                reason.substr(line == std::string::npos ? 0 : line + 1));
+                                reason);
   }
   return fmt::format(
       "the program makes too few steps as one process: after {} starts not all was "

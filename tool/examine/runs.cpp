@@ -88,9 +88,10 @@ void Runs::add(const ExaminedProgram& program, const std::optional<TriedChange>&
   info.purpose = purpose_;
   info.repeats = repeats;
   info.tried = tried;
+  std::string name = tried ? kAsChanged : strategy_of(program);
+  std::replace(name.begin(), name.end(), ':', '-');  // archives of some systems have no colon
   const fs::path folder =
-      folder_.path() / fmt::format("{:02}-{:.60}{}", info.index,
-                                   tried ? kAsChanged : strategy_of(program),
+      folder_.path() / fmt::format("{:02}-{:.60}{}", info.index, name,
                                    repeats < 0 ? "" : fmt::format("-again-{:02}", repeats));
   fs::create_directory(folder);
   fs::permissions(folder, fs::perms::owner_all);
@@ -167,8 +168,7 @@ std::optional<std::string> Runs::run_apart(RunInfo& info, ProgramOptions options
   return info.failure.empty() ? std::nullopt : std::optional(info.failure);
 }
 
-std::optional<std::string> Runs::run_beside(const ProgramOptions& program,
-                                            const fs::path& folder) {
+std::optional<std::string> Runs::run_beside(const ProgramOptions& program, const fs::path& folder) {
   RunInfo info;
   info.index = count_;  // never written among those of the report
   const auto failure = run_apart(info, program, folder);

@@ -306,6 +306,7 @@ void describe_run(RunInfo& run, const ProgramOptions& options,
   run.program = name_of_program(options);
   run.strategy = run.tried ? kAsChanged : options.strategy;
   run.world_size = options.doctor_starts_ranks() ? options.world_size : 1;
+  run.placement = options.placement;
   run.settings = {{"every", std::to_string(options.every)},
                   {"warmup", std::to_string(options.warmup)}};
   if (const auto steps = examined_steps(options); steps > 0)

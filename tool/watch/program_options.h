@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/diagnose/finding.h"
+#include "lib/record/stated.h"
 #include "lib/record/worker.h"
 #include "tool/watch/stall.h"
 
@@ -29,8 +30,9 @@ struct ProgramOptions {
   std::int64_t warmup = 20;
   Timeouts timeouts;
   std::map<std::string, std::string> environment;  // further settings
-  int port = 0;         // MASTER_PORT; 0: any free one
-  bool pass_on = true;  // what the program writes
+  StatedPlacements placement;                      // of ddp-doctor.toml
+  int port = 0;                                    // MASTER_PORT; 0: any free one
+  bool pass_on = true;                             // what the program writes
 
   std::int64_t steps = 0;       // that are examined, before the program goes on without; 0: all
   std::int64_t stop_after = 0;  // the run is ended when every rank has done so many; 0: never

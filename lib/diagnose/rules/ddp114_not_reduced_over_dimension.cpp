@@ -9,90 +9,43 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/rank_set.h"
 #include "lib/diagnose/rule.h"
 #include "lib/placement/placement.h"
+#include "lib/record/worker.h"
+#include "lib/timeline/dimensions.h"
 
 namespace ddp_doctor {
 namespace {
 
-// Ranks as one dimension of a mesh has them together.
-struct Dimension {
-  std::string name;  // empty: nobody named it
-  std::vector<Ranks> groups;
-};
-
-std::string in_words(const Dimension& dimension) {
-  return (dimension.name.empty() ? "" : dimension.name + " ") + in_braces(dimension.groups);
-}
-
-// The ranks of a call's group, "0,2".
-Ranks ranks_in(const std::string& group) {
-  Ranks ranks;
-  for (std::size_t at = 0; at < group.size(); at = group.find(',', at) + 1) {
-    ranks.push_back(std::stoi(group.substr(at)));
-    if (group.find(',', at) == std::string::npos) break;
-  }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
-// Those of the meshes that parameters lie on, and of the process groups that the program uses.
-std::vector<Dimension> dimensions_of(const Timeline& timeline) {
-  std::vector<Dimension> dimensions;
-  const auto add = [&](Dimension dimension) {
-    const bool trivial =
-        dimension.groups.size() < 2 && dimension.groups.front().size() == timeline.ranks().size();
-    const auto known = std::find_if(dimensions.begin(), dimensions.end(), [&](const auto& one) {
-      return one.groups == dimension.groups;
-    });
-    if (trivial || !is_partition(dimension.groups, timeline.ranks())) return;
-    if (known == dimensions.end()) dimensions.push_back(std::move(dimension));
-  };
-  for (const auto& [name, all] : timeline.layout.placements) {
-    for (const auto& [placement, by] : all) {
-      const auto& mesh = placement.mesh;
-      for (std::size_t i = 0; i < mesh.shape.size(); ++i)
-        add({mesh.names.empty() ? "" : mesh.name_of(i), mesh.along(i)});
-    }
-  }
-  std::vector<std::set<Ranks>> partitions;  // groups that do not overlap
-  const auto fits = [](const std::set<Ranks>& groups, const Ranks& ranks) {
-    return std::none_of(groups.begin(), groups.end(), [&](const Ranks& other) {
-      return other != ranks && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-               return std::binary_search(other.begin(), other.end(), rank);
-             });
-    });
-  };
-  std::set<std::string> groups;
-  for (const auto& step : timeline.steps) {
-    for (const auto* record : step.records()) {
-      for (const auto& call : record->calls) groups.insert(call.group);
-    }
-  }
-  groups.erase("");  // all ranks
-  for (const auto& group : groups) {
-    const Ranks ranks = ranks_in(group);
-    auto home = std::find_if(partitions.begin(), partitions.end(),
-                             [&](const auto& partition) { return fits(partition, ranks); });
-    if (home == partitions.end()) home = partitions.insert(partitions.end(), std::set<Ranks>{});
-    home->insert(ranks);
-  }
-  for (const auto& partition : partitions) add({"", {partition.begin(), partition.end()}});
-  return dimensions;
-}
-
 // What each dimension did: whether the gradients are equal along it.
 struct Reduced {
-  std::vector<std::string> over, not_over;
+  std::vector<Dimension> over, not_over;
 };
 
-Reduced judge(const Timeline& timeline, const TimelineStep& step, int id,
-              const std::vector<Dimension>& dimensions) {
+// Each group of `fine` is in one of `coarse`.
+bool is_part_of(const Dimension& fine, const Dimension& coarse) {
+  return std::all_of(fine.groups.begin(), fine.groups.end(), [&](const Ranks& group) {
+    return std::any_of(coarse.groups.begin(), coarse.groups.end(), [&](const Ranks& whole) {
+      return std::includes(whole.begin(), whole.end(), group.begin(), group.end());
+    });
+  });
+}
+
+std::vector<std::string> in_words(const std::vector<Dimension>& dimensions) {
+  std::vector<std::string> words;
+  for (const auto& dimension : dimensions) words.push_back(in_words(dimension));
+  return words;
+}
+
+Reduced judge(const Timeline& timeline, const TimelineStep& step, int id) {
   Reduced reduced;
   std::map<int, std::size_t> part;  // by rank: its group of equal bits
   const auto alike = step.groups(id, Stage::kGradient, timeline.ranks());
@@ -100,7 +53,7 @@ Reduced judge(const Timeline& timeline, const TimelineStep& step, int id,
     for (const int rank : alike[i]) part[rank] = i;
   }
   const auto& replicas = timeline.replicas_of(id, Stage::kGradient);
-  for (const auto& dimension : dimensions) {
+  for (const auto& dimension : timeline.dimensions) {
     bool concerned = true;  // along it all hold replicas
     bool equal = true;
     for (const auto& group : dimension.groups) {
@@ -111,16 +64,131 @@ Reduced judge(const Timeline& timeline, const TimelineStep& step, int id,
                 return part.contains(rank) && part[rank] == part[group.front()];
               });
     }
-    if (concerned) (equal ? reduced.over : reduced.not_over).push_back(in_words(dimension));
+    if (concerned) (equal ? reduced.over : reduced.not_over).push_back(dimension);
   }
+  // A dimension that was flattened from others says nothing that these don't.
+  const auto apart = reduced.not_over;
+  std::erase_if(reduced.not_over, [&](const Dimension& one) {
+    return std::any_of(apart.begin(), apart.end(), [&](const Dimension& other) {
+      return other.groups != one.groups && is_part_of(other, one);
+    });
+  });
   return reduced;
 }
 
-bool is_declared(const Timeline& timeline, int id) {
-  const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
+// Ranks' samples of a gradient, before the program reduced it.
+std::optional<Sample> own_gradient(const TimelineStep& step, int rank, int id) {
+  const auto before = step.sample(rank, id, Stage::kCollectiveGradient);
+  return before ? before : step.sample(rank, id, Stage::kLocalGradient);
+}
+
+// The program reduces other gradients over this dimension: to their sum (1), to their mean (1/n),
+// or to another multiple of the sum; nothing where it reduces none, or not all alike.
+std::optional<double> factor_of_others(const Timeline& timeline, const TimelineStep& step,
+                                       const Dimension& dimension, const std::set<int>& at_fault) {
+  constexpr double kTolerance = 1e-3;
+  constexpr std::size_t kMinValues = 4;
+  std::vector<double> factors;
+  for (const int id : timeline.trainable()) {
+    if (at_fault.contains(id)) continue;
+    for (const auto& group : dimension.groups) {
+      const auto equal = step.groups(id, Stage::kGradient, group);
+      if (equal.size() != 1 || equal.front().size() != group.size()) continue;
+      const auto after = step.sample(group.front(), id, Stage::kGradient);
+      for (std::size_t i = 0; after && i < after->values.size(); ++i) {
+        double sum = 0.0;
+        double largest = 0.0;
+        std::set<double> own;
+        for (const int rank : group) {
+          const auto before = own_gradient(step, rank, id);
+          if (!before || before->values.size() <= i) return {};
+          sum += before->values[i];
+          largest = std::max(largest, std::abs(before->values[i]));
+          own.insert(before->values[i]);
+        }
+        // Ranks that had the same show nothing, nor does a difference that rounding made.
+        if (own.size() > 1 && std::abs(sum) > 0.1 * largest)
+          factors.push_back(after->values[i] / sum);
+      }
+    }
+  }
+  if (factors.size() < kMinValues) return {};
+  const bool alike = std::all_of(factors.begin(), factors.end(), [&](double factor) {
+    return std::abs(factor - factors.front()) <= kTolerance * std::abs(factors.front());
+  });
+  return alike ? std::optional(factors.front()) : std::nullopt;
+}
+
+// The ranks along it compute one loss together, each the whole of it. Where a single number is
+// reduced in backward, the loss was a sum of theirs, and its gradients have that factor.
+bool share_a_loss(const std::vector<const TimelineStep*>& steps, const Dimension& dimension) {
+  std::set<double> losses;
+  for (const auto* step : steps) {
+    for (const auto& group : dimension.groups) {
+      const auto* first = step->at(group.front());
+      if (!first->loss) return false;
+      losses.insert(*first->loss);
+      for (const int rank : group) {
+        const auto& row = *step->at(rank);
+        const bool scalar = std::any_of(
+            row.calls.begin(), row.calls.end(),
+            [](const Collective& call) { return call.moment == "backward" && call.numel == 1; });
+        if (scalar || row.loss != first->loss) return false;
+      }
+    }
+  }
+  return losses.size() > 1;
+}
+
+// What makes the whole gradient of what the ranks along a dimension have, and why. No name: nothing
+// tells.
+struct Operation {
+  std::string name;  // "sum", "mean"
+  std::string reason;
+};
+Operation operation_along(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                          const TimelineStep& step, const Dimension& dimension,
+                          const std::set<int>& parameters) {
+  const auto averages = [&](int id) {
+    const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
+    const auto said = timeline.layout.placements.find(name_in_model(name));
+    if (said == timeline.layout.placements.end()) return false;
+    const auto& source = said->second.front().placement.source;
+    return source == "fully_shard" || source == "FullyShardedDataParallel";
+  };
+  if (std::all_of(parameters.begin(), parameters.end(), averages))
+    return {"mean", "as fully_shard averages over its ranks"};
+  const auto size = static_cast<double>(dimension.groups.front().size());
+  if (const auto factor = factor_of_others(timeline, step, dimension, parameters)) {
+    const char* reason = "as the program does with its other gradients";
+    if (std::abs(*factor - 1.0) < 1e-3) return {"sum", reason};
+    if (std::abs(*factor * size - 1.0) < 1e-3) return {"mean", reason};
+    return {};
+  }
+  if (!share_a_loss(steps, dimension)) return {};
+  return {"sum", "as these ranks compute one loss, and each has a share of its gradient"};
+}
+
+// All of these were left out of a reduction over the same dimension.
+std::optional<Dimension> missing_dimension(const Timeline& timeline, const TimelineStep& step,
+                                           const std::set<int>& parameters) {
+  std::optional<Dimension> missing;
+  for (const int id : parameters) {
+    auto not_over = judge(timeline, step, id).not_over;
+    if (not_over.empty()) not_over.push_back({"", timeline.replicas_of(id, Stage::kGradient)});
+    if (not_over.size() > 1 || (missing && missing->groups != not_over.front().groups)) return {};
+    missing = not_over.front();
+  }
+  return missing;
+}
+
+// By PyTorch or the user.
+bool is_said(const Timeline& timeline, int id) {
   const auto placed = timeline.placed().of.find(id);
-  return timeline.layout.placements.contains(name_in_model(tensor.name)) &&
-         (placed == timeline.placed().of.end() || !placed->second.inferred);
+  if (placed != timeline.placed().of.end())
+    return placed->second.source != PlacementSource::kInferred;
+  return timeline.layout.placements.contains(
+      name_in_model(timeline.tensors[static_cast<std::size_t>(id)].name));
 }
 
 // Parameters of a job on a mesh whose replicas got different gradients, and differ since.
@@ -153,7 +221,9 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   }
   if (first == nullptr) return std::vector<Finding>{};
   const int one = *apart_in(timeline, *first).begin();
-  const auto [over, not_over] = judge(timeline, *first, one, dimensions_of(timeline));
+  const Reduced reduced = judge(timeline, *first, one);
+  const auto over = in_words(reduced.over);
+  const auto not_over = in_words(reduced.not_over);
   finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = first->number;
@@ -164,7 +234,7 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   finding.evidence["not_reduced_over"] = not_over;
   finding.evidence["reduced_over"] = over;
   const bool certain = std::all_of(parameters.begin(), parameters.end(),
-                                   [&](int id) { return is_declared(timeline, id); });
+                                   [&](int id) { return is_said(timeline, id); });
   if (!certain) finding.certainty = Certainty::kLikely;
   const auto& replicas = timeline.replicas_of(one, Stage::kGradient);
   const auto list = [](const std::vector<std::string>& texts) {
@@ -186,6 +256,23 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
       "(tensor, "
       "sequence, context and expert parallel), a mean where each rank has its own data.",
       ""};
+  // Strategies are applied to programs in Python.
+  const bool possible = timeline.record(timeline.first_rank())->header.probe != "cpp";
+  const auto dimension = possible ? missing_dimension(timeline, *first, parameters) : std::nullopt;
+  if (dimension) {
+    const auto operation = operation_along(timeline, steps, *first, *dimension, parameters);
+    if (operation.name.empty()) return std::vector{finding};
+    const std::string name =
+        dimension->name.empty() ? RankSet(dimension->groups.front()).text() : dimension->name;
+    finding.evidence["reduction"] = {{"dimension", in_words(*dimension)},
+                                     {"groups", dimension->groups},
+                                     {"operation", operation.name}};
+    finding.prescription.strategy = std::string(kAllReduceDimension) + name;
+    finding.prescription.text = fmt::format(
+        "All-reduce these gradients over {}, after backward and before clipping and "
+        "optimizer.step: their {}, {}.",
+        in_words(*dimension), operation.name, operation.reason);
+  }
   return std::vector{finding};
 }
 

@@ -142,7 +142,8 @@ std::vector<int> mistaken_for_shards(const Timeline& timeline, const TimelineSte
   std::vector<int> ids;
   for (const auto& [id, of] : timeline.placed().of) {
     const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
-    if (of.inferred && owners.contains(owner_of(tensor))) ids.push_back(id);
+    if (of.source == PlacementSource::kInferred && owners.contains(owner_of(tensor)))
+      ids.push_back(id);
   }
   return ids;
 }
@@ -168,7 +169,12 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
     }
     ids.push_back(tensor.id);
   }
-  const bool likely = ids.empty() || !timeline.layout.model_parallel.empty();
+  const auto& placed = timeline.placed().of;
+  const bool known = std::all_of(ids.begin(), ids.end(), [&](int id) {
+    const auto of = placed.find(id);
+    return of != placed.end() && of->second.source == PlacementSource::kStated;
+  });
+  const bool likely = ids.empty() || (!timeline.layout.model_parallel.empty() && !known);
   if (ids.empty()) ids = mistaken_for_shards(timeline, *start);
   if (ids.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kInitialWeightsDiffer);

@@ -62,7 +62,7 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   finding.prescription = {
       "Construct the optimizer from the model.parameters() of the model that is trained, after the "
       "model is complete, moved and wrapped.",
-      ""};
+      timeline.layout.placements.empty() ? "" : "rebuild-optimizer"};
   return std::vector{finding};
 }
 

@@ -12,6 +12,7 @@
 #include "lib/diagnose/rule.h"
 #include "lib/diagnose/source_lines.h"
 #include "lib/error.h"
+#include "lib/record/worker.h"
 
 namespace ddp_doctor {
 namespace {
@@ -106,7 +107,9 @@ std::optional<Change> setting_of_library(const Where& where, const std::string& 
   return Change{where.file, where.line, "", "", text};
 }
 
-bool averages_over_all(const std::string& strategy) { return strategy.starts_with("allreduce"); }
+bool averages_over_all(const std::string& strategy) {
+  return strategy.starts_with("allreduce") && !strategy.starts_with(kAllReduceDimension);
+}
 
 std::optional<Change> change_by(const std::string& strategy, const Finding& finding,
                                 const RunReport& run) {

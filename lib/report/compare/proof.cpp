@@ -9,6 +9,7 @@
 #include "lib/diagnose/causes.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/record/worker.h"
 #include "lib/report/compare/change.h"
 #include "lib/report/compare/comparison.h"
 #include "lib/report/value/cells.h"
@@ -278,9 +279,9 @@ std::vector<std::string> prescribed(const Report& report,
       const bool run = std::any_of(report.runs.begin(), report.runs.end(), [&](const auto& other) {
         return other.info.strategy == strategy;
       });
-      if (run || !fits(strategy, report.runs.front()) ||
-          std::find(possible.begin(), possible.end(), strategy) == possible.end())
-        continue;
+      const bool known = strategy.starts_with(kAllReduceDimension) ||
+                         std::find(possible.begin(), possible.end(), strategy) != possible.end();
+      if (run || !known || !fits(strategy, report.runs.front())) continue;
       any = true;
       if (std::find(strategies.begin(), strategies.end(), strategy) == strategies.end())
         strategies.push_back(strategy);
@@ -292,6 +293,19 @@ std::vector<std::string> prescribed(const Report& report,
     if (!untried(first_choice(finding.prescription))) untried(finding.prescription.fallbacks);
   }
   return strategies;
+}
+
+nlohmann::json reductions(const Report& report) {
+  auto all = nlohmann::json::object();
+  for (const auto& finding : report.findings) {
+    const auto told = finding.evidence.find("reduction");
+    if (told == finding.evidence.end()) continue;
+    auto& reduction = all[finding.prescription.strategy] = *told;
+    reduction["parameters"] = nlohmann::json::array();
+    for (const auto& parameter : finding.parameters)
+      reduction["parameters"].push_back(name_in_model(parameter.name));
+  }
+  return all;
 }
 
 std::string combined(const Report& report) {

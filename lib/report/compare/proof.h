@@ -23,6 +23,10 @@ std::vector<TriedChange> changes_to_try(const Report& report);
 // `possible`.
 std::vector<std::string> prescribed(const Report& report, const std::vector<std::string>& possible);
 
+// What the strategies "allreduce-dimension:..." of a report's findings reduce, by strategy, for the
+// probe: {"dimension", "groups", "operation", "parameters"}.
+nlohmann::json reductions(const Report& report);
+
 // What cures every finding that has a cure, one strategy for each, joined by "+"; empty where one
 // strategy does, or fewer than two findings were cured.
 std::string combined(const Report& report);

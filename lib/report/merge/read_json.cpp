@@ -51,6 +51,7 @@ StepRow row_from(const ordered_json& json) {
   row.gradient_norm = by_rank_from(json.at("gradient_norm"));
   if (!json.at("synced").is_null()) row.synced = json.at("synced").get<bool>();
   row.drift = maybe_number(json.at("drift"));
+  if (json.contains("drift_along")) row.drift_along = by_rank_from(json.at("drift_along"));
   row.weights_differ = json.at("weights_differ");
   row.unused = json.at("unused").get<std::vector<std::vector<int>>>();
   row.loss = by_rank_from(json.at("loss"));
@@ -126,6 +127,24 @@ TensorInfo tensor_from(const ordered_json& json) {
   return tensor;
 }
 
+std::vector<Ranks> groups_of(const ordered_json& json) {
+  std::vector<Ranks> groups;
+  for (const auto& ranks : json) groups.push_back(RankSet::from(ranks).list());
+  return groups;
+}
+
+MeshMap mesh_from(const ordered_json& json) {
+  MeshMap map;
+  for (const auto& dimension : json.at("dimensions"))
+    map.dimensions.push_back({dimension.at("name"), groups_of(dimension.at("groups"))});
+  for (const auto& placed : json.at("placements")) {
+    map.placements.push_back({placed.at("along").get<std::vector<std::string>>(),
+                              placed.at("source"), groups_of(placed.at("replicas")),
+                              placed.at("parameters").get<std::vector<std::string>>()});
+  }
+  return map;
+}
+
 RunReport run_from(const ordered_json& json) {
   RunReport run;
   run.info.program = json.at("program");
@@ -142,6 +161,7 @@ RunReport run_from(const ordered_json& json) {
         StepTime{time.at("median_ms"), time.at("low_ms"), time.at("high_ms"), time.at("steps")};
   run.changes = json.at("changes").get<std::vector<std::string>>();
   run.unapplied = json.at("unapplied").get<std::vector<std::string>>();
+  if (const auto mesh = json.find("mesh"); mesh != json.end()) run.mesh = mesh_from(*mesh);
   if (const auto& check = json.at("mean_check"); !check.is_null())
     run.mean_check = MeanCheck{check.at("step"), number_from(check.at("relative_error"))};
   for (const auto& row : json.at("steps_table")) run.steps_table.push_back(row_from(row));

@@ -47,6 +47,10 @@ ordered_json to_json(const StepRow& row) {
                       {"unused", row.unused},
                       {"loss", list(row.loss)},
                       {"milliseconds", maybe(row.milliseconds)}};
+  if (!row.drift_along.empty()) {
+    out["drift_along"] = ordered_json::array();
+    for (const auto& drift : row.drift_along) out["drift_along"].push_back(maybe(drift));
+  }
   if (!row.many) return out;
   out["many"] = {{"gradient_norm", to_json(row.many->gradient_norm)},
                  {"loss", to_json(row.many->loss)},
@@ -61,6 +65,25 @@ ordered_json to_json(const std::vector<RootGroup>& groups) {
   for (const auto& group : groups) {
     out.push_back(
         {{"ranks", group.ranks.text()}, {"tensors", group.tensors}, {"root", group.root}});
+  }
+  return out;
+}
+
+ordered_json texts_of(const std::vector<Ranks>& groups) {
+  ordered_json out = ordered_json::array();
+  for (const auto& group : groups) out.push_back(RankSet(group).text());
+  return out;
+}
+
+ordered_json to_json(const MeshMap& map) {
+  ordered_json out = {{"dimensions", ordered_json::array()}, {"placements", ordered_json::array()}};
+  for (const auto& dimension : map.dimensions)
+    out["dimensions"].push_back({{"name", dimension.name}, {"groups", texts_of(dimension.groups)}});
+  for (const auto& placed : map.placements) {
+    out["placements"].push_back({{"along", placed.along},
+                                 {"source", placed.source},
+                                 {"replicas", texts_of(placed.replicas)},
+                                 {"parameters", placed.parameters}});
   }
   return out;
 }
@@ -181,6 +204,7 @@ ordered_json to_json(const RunReport& run) {
     out["mean_check"] = {{"step", run.mean_check->step},
                          {"relative_error", number(run.mean_check->relative_error)}};
   }
+  if (!run.mesh.empty()) out["mesh"] = to_json(run.mesh);
   for (const auto& row : run.steps_table) out["steps_table"].push_back(to_json(row));
   for (const auto& tensor : run.tensors) {
     out["parameters"].push_back({{"name", tensor.name},

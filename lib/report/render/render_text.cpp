@@ -86,6 +86,7 @@ class TextReport {
   }
 
   void details() {
+    if (!comparison()) text::print_mesh(report_.runs.front(), options_, out_);
     text::print_steps(report_, options_, out_);
     text::print_parity(report_, options_, out_);
     text::print_side_by_side(report_, options_, out_);

@@ -15,6 +15,8 @@ std::string colored(const RenderOptions& options, Severity severity, const std::
 
 // Every strategy's steps, folded: gradient norms, whether they are synchronized, weight drift.
 void print_steps(const Report& report, const RenderOptions& options, std::ostream& out);
+// How a run's ranks and parameters lie on a mesh, where they do.
+void print_mesh(const RunReport& run, const RenderOptions& options, std::ostream& out);
 // One run's steps one by one, with losses and times.
 void print_all_steps(const RunReport& run, const RenderOptions& options, std::ostream& out);
 // Each compared step against one process.

@@ -62,7 +62,14 @@ std::string drift_of(const Fold& fold, const RunReport& run) {
   return low->drift == high->drift ? min : min + " .. " + cells::drift(*high);
 }
 
-void add_steps(Table& table, const RunReport& run, std::size_t max_rows, bool unused) {
+std::string drift_along(const Fold& fold, const RunReport& run, std::size_t dimension) {
+  const std::string first = cells::drift_along(run.steps_table[fold.first], dimension);
+  const std::string last = cells::drift_along(run.steps_table[fold.last], dimension);
+  return first == last ? first : first + " .. " + last;
+}
+
+void add_steps(Table& table, const RunReport& run, std::size_t max_rows, bool unused,
+               const std::vector<std::size_t>& along) {
   for (const auto& fold : fold_steps(run, max_rows)) {
     if (fold.omitted) {
       table.add_note("...", fmt::format("{} steps omitted", fold.size()));
@@ -70,6 +77,7 @@ void add_steps(Table& table, const RunReport& run, std::size_t max_rows, bool un
     }
     const auto& first = run.steps_table[fold.first];
     Row row = {label_of(fold, run), norms_of(fold, run), cells::synced(first), drift_of(fold, run)};
+    for (const auto dimension : along) row.push_back(drift_along(fold, run, dimension));
     if (unused) row.push_back(cells::unused(run, first));
     table.add(std::move(row));
   }
@@ -104,13 +112,16 @@ void print_steps(const Report& report, const RenderOptions& options, std::ostrea
   const std::size_t max_rows =
       rows <= kMaxRows ? kMaxRows : std::max(kMinRows, kMaxRows / runs.size());
   Row head = {"step", "gradient norm", "synced", "weight drift"};
+  const auto along = runs.front().mesh.replicated_along();
+  for (const auto dimension : along)
+    head.push_back("along " + name_of(runs.front().mesh, dimension));
   if (unused) head.emplace_back("unused");
   Table table(std::move(head));
   std::vector<std::string> legends;
   for (const auto& run : runs) {
     const bool examined = &run == &runs.front() && report.purpose != Purpose::kCompare;
     if (runs.size() > 1) table.add_heading(run.label + (examined ? " (examined)" : ""));
-    add_steps(table, run, max_rows, unused);
+    add_steps(table, run, max_rows, unused, along);
     add_outcome(table, run);
     std::string legend = names_of_unused(run);
     if (!legend.empty() && std::find(legends.begin(), legends.end(), legend) == legends.end())
@@ -131,6 +142,27 @@ void print_parity(const Report& report, const RenderOptions& options, std::ostre
   Table table(steps.head);
   for (const auto& row : steps.rows) table.add(row);
   out << '\n' << bold(options, steps.caption) << '\n';
+  table.print(out);
+}
+
+void print_mesh(const RunReport& run, const RenderOptions& options, std::ostream& out) {
+  constexpr std::size_t kMaxRows = 8;
+  constexpr std::size_t kNameWidth = 28;
+  const Figures figures = mesh_figures(run);
+  if (figures.rows.empty()) return;
+  Table table(figures.head);
+  for (std::size_t i = 0; i < figures.rows.size(); ++i) {
+    if (i == kMaxRows) {
+      table.add_note("...", fmt::format("{} more placements; JSON has all of them",
+                                        figures.rows.size() - kMaxRows));
+      break;
+    }
+    Row row = figures.rows[i];
+    row[1] = shortened(row[1], kNameWidth);
+    table.add(std::move(row));
+  }
+  out << '\n';
+  print_wrapped(out, bold(options, figures.caption), 0, 2);
   table.print(out);
 }
 

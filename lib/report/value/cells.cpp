@@ -65,6 +65,13 @@ std::string drift(const StepRow& row) {
   return row.weights_differ ? "> 0" : "0";
 }
 
+std::string drift_along(const StepRow& row, std::size_t dimension) {
+  const bool known = dimension < row.drift_along.size() && row.drift_along[dimension];
+  if (!known) return row.weights_differ ? "> 0" : "-";
+  const double drift = *row.drift_along[dimension];
+  return drift == 0.0 ? "0" : fmt::format("{:.3e}", drift);
+}
+
 std::string synced(const StepRow& row) { return !row.synced ? "-" : *row.synced ? "yes" : "no"; }
 
 Range range_of(const ByRank& values) {

@@ -29,6 +29,8 @@ std::string in_words(const Range& range);
 // "0", "1.769e-04", "0 (bits differ)" for 0.0 against -0.0, "> 0" if no values were kept, "-" if a
 // rank is missing.
 std::string drift(const StepRow& row);
+// The same along the dimension at that place in MeshMap::dimensions.
+std::string drift_along(const StepRow& row, std::size_t dimension);
 std::string synced(const StepRow& row);
 
 // One figure if it is equal on all ranks; otherwise up to four ranks one by one, and more of them

@@ -26,6 +26,12 @@ class Collector {
       auto steps = parity_steps(report_);
       table(steps.caption, steps.head, std::move(steps.rows));
     }
+    for (const auto& run : report_.runs) {
+      if (auto mesh = mesh_figures(run); !mesh.rows.empty()) {
+        if (report_.runs.size() > 1) mesh.caption = run.label + ": " + mesh.caption;
+        tables_.push_back(std::move(mesh));
+      }
+    }
     gradients();
     drift();
     losses();
@@ -94,10 +100,16 @@ class Collector {
 
   void drift() {
     Row head = {"step"};
-    for (const auto& run : report_.runs) head.push_back(run.label);
-    table("Weight drift, max abs(W_i - W_j) over all ranks, after each step", head,
-          by_step([](Row& row, const RunReport&, const StepRow* seen) {
+    for (const auto& run : report_.runs) {
+      head.push_back(run.label);
+      for (const auto i : run.mesh.replicated_along())
+        head.push_back(fmt::format("{} along {}", run.label, name_of(run.mesh, i)));
+    }
+    table("Weight drift, max abs(W_i - W_j) over all replicas, after each step", head,
+          by_step([](Row& row, const RunReport& run, const StepRow* seen) {
             row.push_back(seen == nullptr ? "" : cells::drift(*seen));
+            for (const auto i : run.mesh.replicated_along())
+              row.push_back(seen == nullptr ? "" : cells::drift_along(*seen, i));
           }));
   }
 
@@ -133,6 +145,28 @@ class Collector {
 };
 
 }  // namespace
+
+Figures mesh_figures(const RunReport& run) {
+  const MeshMap& map = run.mesh;
+  Figures figures{map.dimensions.empty() ? "Parameters on the ranks" : "Mesh of ranks",
+                  {"parameters", "such as"},
+                  {}};
+  for (std::size_t i = 0; i < map.dimensions.size(); ++i) {
+    figures.caption += fmt::format("{} {} {}", i == 0 ? ":" : ";", name_of(map, i),
+                                   some_groups(map.dimensions[i].groups));
+    figures.head.push_back(name_of(map, i));
+  }
+  figures.head.emplace_back("source");
+  figures.head.emplace_back("replicas on ranks");
+  for (const auto& placed : map.placements) {
+    Row row = {std::to_string(placed.parameters.size()), placed.parameters.front()};
+    row.insert(row.end(), placed.along.begin(), placed.along.end());
+    row.push_back(placed.source);
+    row.push_back(some_groups(placed.replicas));
+    figures.rows.push_back(std::move(row));
+  }
+  return figures;
+}
 
 Figures ddp_fields(const RunReport& run) {
   Figures figures{"DistributedDataParallel's fields",

@@ -20,6 +20,10 @@ struct Figures {
 // Long runs are shown by their first and last steps. Tables without rows are omitted.
 std::vector<Figures> figures_of(const Report& report);
 
+// The mesh in its caption, and how many parameters lie how on it; without rows in plain data
+// parallelism.
+Figures mesh_figures(const RunReport& run);
+
 // DDP's logging data: its fields at construction and at the last sampled iteration.
 Figures ddp_fields(const RunReport& run);
 

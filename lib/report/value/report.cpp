@@ -106,6 +106,7 @@ StepRow row_of(const Timeline& timeline, const TimelineStep& step) {
   StepRow row;
   row.step = step.number;
   row.drift = step.weight_drift;
+  row.drift_along = step.drift_along;
   if (step.examined()) {
     if (gradients_seen(timeline, step))
       row.synced = differing(timeline, step, Stage::kGradient).empty();
@@ -316,6 +317,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   // With several models, roots would only tell one model from another.
   if (timeline.replicas.size() == 1) report.roots = roots_of(timeline);
   report.tensors = timeline.tensors;
+  report.mesh = mesh_map_of(timeline);
   report.notes = timeline.notes;
   if (auto note = note_on_absent_ranks(report)) report.notes.push_back(std::move(*note));
   report.mean_check = timeline.mean_check;

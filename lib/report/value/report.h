@@ -13,6 +13,7 @@
 #include "lib/diagnose/rank_set.h"
 #include "lib/parity/judge.h"
 #include "lib/report/value/coverage.h"
+#include "lib/report/value/mesh_map.h"
 #include "lib/report/value/phases.h"
 #include "lib/report/value/roots.h"
 #include "lib/timeline/fingerprint.h"
@@ -45,6 +46,8 @@ struct StepRow {
   ByRank gradient_norm;         // L2 over all trainable parameters, at optimizer.step
   std::optional<bool> synced;   // gradients equal on every rank, bit for bit
   std::optional<double> drift;  // exact max |W_i - W_j| after the step
+  // The same between ranks along one dimension only: for each of MeshMap::dimensions.
+  std::vector<std::optional<double>> drift_along;
   bool weights_differ = false;  // in their bits; an empty drift then means that no values were kept
   std::vector<std::vector<int>> unused;  // by rank: indices of unused parameters
   ByRank loss;
@@ -90,6 +93,7 @@ struct RunReport {
   std::map<std::string, std::string>
       environment;  // what the ranks reported about themselves (torch version, ...)
   std::vector<TensorInfo> tensors;
+  MeshMap mesh;                      // empty in plain data parallelism
   std::vector<StepRow> steps_table;  // the examined steps
   Phases phases;                     // from the records; empty if read from JSON
   std::optional<StepTime> step_time;

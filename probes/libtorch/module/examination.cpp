@@ -155,6 +155,11 @@ at::Tensor Examination::step(torch::optim::Optimizer& optimizer, LossClosure clo
                       [&](LossClosure given) { return optimizer.step(std::move(given)); });
 }
 
+void Examination::placement(const at::Tensor& parameter, const MeshOfRanks& mesh,
+                            const std::vector<std::string>& placements) {
+  if (active()) session_->place(parameter, mesh.shape, mesh.names, mesh.ranks, placements);
+}
+
 void Examination::loss(double value) {
   if (active()) session_->note_loss(value);
 }

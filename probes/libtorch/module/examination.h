@@ -27,6 +27,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace ddp_doctor {
 
@@ -40,6 +41,13 @@ struct ExaminationSettings {
   // and 10 without it.
   int warmup = 0;
   int every = 0;
+};
+
+// An ordered set of ranks with a shape, as PyTorch's DeviceMesh.
+struct MeshOfRanks {
+  std::vector<int> shape;               // {2, 4}
+  std::vector<std::string> names = {};  // of its dimensions: {"dp", "tp"}
+  std::vector<int> ranks = {};          // row by row; empty: 0, 1, 2, ...
 };
 
 class Examination {
@@ -74,6 +82,13 @@ class Examination {
 
   // The loss of a micro-batch, for the report; before the optimizer's step.
   void loss(double value);
+
+  // How a parameter lies on a mesh, where the program shards it by hand: for each dimension of the
+  // mesh "Replicate" (its ranks hold the same), "Shard(0)" (each another part, along that dimension
+  // of the tensor) or "Local" (each its own). Before the first step. A parameter that a wrapper
+  // covers has a placement already.
+  void placement(const at::Tensor& parameter, const MeshOfRanks& mesh,
+                 const std::vector<std::string>& placements);
 
   // Where the ranks' records are; empty if nothing is recorded. check_records(folder()) of
   // <ddp_doctor/check.h> diagnoses them, also while the ranks train: it reads files and does not

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_set>
 
@@ -45,6 +46,10 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   void watch_operations();
   void unwatch_operations();
   void note_loss(double loss);
+  // Examination::placement
+  void place(const at::Tensor& parameter, const std::vector<int>& shape,
+             const std::vector<std::string>& names, std::vector<int> ranks,
+             const std::vector<std::string>& placements);
   void enter(Phase phase) { journal_.enter(phase); }
   // Writes the state before step 1, whose time begins now. Otherwise both are done when it begins.
   void begin_training();
@@ -130,6 +135,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   bool follow_optimizer(OptimizerState& known, torch::optim::Optimizer& optimizer);
   const std::vector<Entry*>& covered(OptimizerState& known);
   void write_initial_state();
+  void write_placements();
   std::vector<Usage> usages(const OptimizerState& known, const std::vector<Entry*>& covered);
   void look_after(OptimizerState& known, StepRecord& row);
   void restart_clock();
@@ -148,6 +154,8 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   std::vector<Wrapper> wrappers_;
   std::vector<ModuleState> attached_;  // those that stay
   std::vector<std::unique_ptr<OptimizerState>> optimizers_;
+  std::vector<nlohmann::json> meshes_;
+  std::vector<std::pair<at::Tensor, nlohmann::json>> placements_;
   int optimizers_stepped_ = 0;
   bool closed_ = false, busy_ = false, raised_ = false;
   std::string last_error_;  // thrown by c10d, and perhaps caught

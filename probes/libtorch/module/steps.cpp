@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
 
 #include "probes/libtorch/module/session.h"
 #include "probes/libtorch/optimizer/hyper_parameters.h"
@@ -126,6 +129,7 @@ bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& o
 // Writes the weights and buffers before training: step 0.
 void Session::write_initial_state() {
   state_written_ = true;
+  write_placements();
   writer_.swap();  // what was seen of step 1 so far must not go into step 0's row
   TensorTable::Pairs parameters, buffers;
   for (const auto& entry : tensors_.entries()) {
@@ -140,6 +144,62 @@ void Session::write_initial_state() {
   zero.started_ns = started_ns_;
   writer_.write_step(zero);
   writer_.swap();
+}
+
+void Session::place(const at::Tensor& parameter, const std::vector<int>& shape,
+                    const std::vector<std::string>& names, std::vector<int> ranks,
+                    const std::vector<std::string>& placements) {
+  passive("placement", [&] {
+    const auto size = std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
+    if (ranks.empty()) {
+      ranks.resize(static_cast<std::size_t>(size));
+      std::iota(ranks.begin(), ranks.end(), 0);
+    }
+    const bool fits = !shape.empty() && size == static_cast<int>(ranks.size()) &&
+                      placements.size() == shape.size() &&
+                      (names.empty() || names.size() == shape.size());
+    if (!fits) {
+      journal_.warn(
+          "Examination::placement: not used: give one placement, and one name or none, for each "
+          "dimension of the mesh, and as many ranks as its shape has places");
+      return;
+    }
+    // As DeviceMesh.mesh.tolist() has them: the ranks of the last dimension together, and so on.
+    nlohmann::json mesh = ranks;
+    for (std::size_t dimension = shape.size(); dimension-- > 1;) {
+      nlohmann::json rows = nlohmann::json::array();
+      for (std::size_t i = 0; i < mesh.size(); ++i) {
+        if (i % static_cast<std::size_t>(shape[dimension]) == 0)
+          rows.push_back(nlohmann::json::array());
+        rows.back().push_back(mesh[i]);
+      }
+      mesh = std::move(rows);
+    }
+    mesh = {{"mesh", std::move(mesh)}, {"dimensions", names}};
+    auto known = std::find(meshes_.begin(), meshes_.end(), mesh);
+    if (known == meshes_.end()) {
+      journal_.fact("mesh", std::to_string(meshes_.size()), mesh.dump());
+      known = meshes_.insert(known, std::move(mesh));
+    }
+    placements_.emplace_back(parameter, nlohmann::json{{"source", "Examination::placement"},
+                                                       {"placements", placements},
+                                                       {"mesh", known - meshes_.begin()}});
+    if (state_written_) write_placements();
+  });
+}
+
+void Session::write_placements() {
+  for (const auto& [parameter, placement] : std::exchange(placements_, {})) {
+    const Entry* entry = tensors_.find(parameter);
+    if (entry == nullptr) {
+      journal_.warn(
+          "Examination::placement: not used for a tensor that no examined module and no optimizer "
+          "holds");
+      continue;
+    }
+    const auto& name = entry->info.name;
+    journal_.fact("placement", name.substr(name.find(':') + 1), placement.dump());
+  }
 }
 
 void Session::closure_begins() {

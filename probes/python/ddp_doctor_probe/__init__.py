@@ -18,6 +18,7 @@ record are written in C++ behind `native`.
       tensors      parameters and buffers: names, identity, gradient hooks
     endings    exceptions that end the program, or that it catches
     passive    protects the program from errors of the probe
+    placements what torch declares, and what the program states through ddp_doctor.placement()
     places     the user's file and line
     graph      which parameters an output depends on
     note       process-<pid>.json: the kind of this process
@@ -25,10 +26,12 @@ record are written in C++ behind `native`.
 import atexit
 import os
 import sys
+import weakref
 
-__all__ = ["start"]
+__all__ = ["start", "state"]
 
 _started = False
+stated = []  # (weak reference to a module or a parameter, what ddp_doctor.placement() was told of it)
 
 
 def start():
@@ -42,6 +45,12 @@ def start():
 
     atexit.register(_at_exit)  # registered first, so that it runs last
     importing.after("torch", _torch_imported)
+
+
+def state(part, dimensions):
+    """What ddp_doctor.placement() was told. The session reads it before each step."""
+    if _started:
+        stated.append((weakref.ref(part), dict(dimensions)))
 
 
 def _at_exit():

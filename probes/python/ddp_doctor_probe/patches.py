@@ -5,6 +5,7 @@
     torch.distributed.destroy_process_group          usually the end of main()
     torch.distributed.all_reduce and its siblings    hand-written collectives
     Work.wait                                        waiting for an asynchronous collective
+    DeviceMesh.__init__                              the names of its dimensions
     algorithms.join.Join.__exit__                    the end of a loop with uneven inputs
     DistributedDataParallel.__init__                 what it wraps, with which arguments, where
     DistributedDataParallel.forward                  forwards through wrappers, what enters them
@@ -45,7 +46,7 @@ COLLECTIVES = (
 
 def install(torch):
     for patch in (
-        _process_group, _collectives, _waiting, _join, _wrapper, _hook, _gradient_hook, _forward, _module, _backward, _optimizer, _scaler, _sampler,
+        _process_group, _mesh, _collectives, _waiting, _join, _wrapper, _hook, _gradient_hook, _forward, _module, _backward, _optimizer, _scaler, _sampler,
         _loader, _spawned, _data_parallel, _forks,
     ):
         try:
@@ -97,6 +98,22 @@ def _process_group(torch):
 
     for name, make in (("init_process_group", begins), ("destroy_process_group", ends)):
         _everywhere(torch, name, *_replace(c10d, name, make))
+
+
+def _mesh(torch):
+    module = sys.modules.get("torch.distributed.device_mesh")  # torch 2.2 and later
+    if not hasattr(module, "DeviceMesh"):
+        return
+
+    def constructed(original):
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            if session.current is not None:
+                session.current.mesh_made(self)
+
+        return __init__
+
+    _replace(module.DeviceMesh, "__init__", constructed)
 
 
 def _collectives(torch):

@@ -101,6 +101,42 @@ def is_whole(placement):
     return all(one == "Replicate" for one in placement["placements"])
 
 
+def stated(torch, statements, entries, warn):
+    """name -> what the program states of that parameter, for the known parameters (`entries`). Of modules in each other, the inner one
+    decides."""
+    said = {}
+    parts = [(parameters_of(part), dimensions) for part, dimensions in statements]
+    for parameters, dimensions in sorted(parts, key=lambda one: -len(one[0])):
+        held = {id(parameter) for parameter in parameters}
+        for entry in entries:
+            if id(entry.ref()) in held:
+                said.setdefault(entry.name.split(":")[-1], {}).update(dimensions)
+    return {name: [_along(torch, *one) for one in dimensions.items() if _is_kind(*one, warn)] for name, dimensions in said.items()}
+
+
+def parameters_of(part):
+    """Of a module; a parameter itself."""
+    return list(part.parameters()) if hasattr(part, "parameters") else [part]
+
+
+def _is_kind(dimension, kind, warn):
+    if _kind(kind) in ("replicate", "shard"):
+        return True
+    warn(f'ddp_doctor.placement(): {dimension}: {kind!r} is not used; write "replicate" or "shard"')
+    return False
+
+
+def _kind(kind):
+    """Of a text, or of torch's Replicate() and Shard(0)."""
+    return kind if isinstance(kind, str) else _spelled(kind).split("(")[0].lower()
+
+
+def _along(torch, dimension, kind):
+    if isinstance(dimension, str):
+        return {"dimension": dimension, "kind": _kind(kind)}
+    return {"ranks": ranks_of(torch, dimension), "kind": _kind(kind)}
+
+
 def _of_strategy(part):
     """Of a FullyShardedDataParallel module."""
     name = getattr(getattr(part, "sharding_strategy", None), "name", "")

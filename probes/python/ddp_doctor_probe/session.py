@@ -151,6 +151,10 @@ class Session:
         self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.history.counts.backwards])
 
     @passive
+    def mesh_made(self, mesh):
+        self.tensors.note_mesh(mesh)
+
+    @passive
     def join_ends(self):
         """A Join, in which ranks may make different numbers of steps: after it their numbers do not pair."""
         self.fact("join", "ended", self.facts.get(("join", "ended"), 0) + 1)
@@ -167,6 +171,7 @@ class Session:
         """Usually the last call of a program, while its model still exists."""
         self.steps.examine_last_step()
         self.forwards.write_runtime_fields()
+        self.tensors.note_unused_statements()
 
     @passive
     def program_raised(self, error):

@@ -95,6 +95,7 @@ class Steps:
             self._note_the_rest()
         if session.recording:
             session.tensors.note_sharding()
+            session.tensors.note_stated()
             pairs = [(e, e.ref()) for e in self._covered(known) if e.ref() is not None]
             session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
             written = [(e, p) for e, p in pairs if not e.began or e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]

@@ -7,7 +7,7 @@ wrapper covers, named by the module that holds them). Only weak references are k
 import gc
 import weakref
 
-from . import native, note, placements, places
+from . import native, note, placements, places, stated
 from .passive import passive
 
 MAX_CREATED = 10000  # parameters whose origin is remembered
@@ -55,6 +55,7 @@ class Tensors:
         self.managed = {}  # placements.by_module of the model that is being added
         self.gathers = False  # a module had plain parameters in the place of its shards
         self.meshes = []  # of the placements, as recorded
+        self.told = None  # how many statements and parameters there were when statements were last recorded
         self.sharding = []  # weak references to modules that fully_shard was applied to
         self.on_device = torch.version.cuda is not None  # GPU tensors are examined on the GPU
 
@@ -256,12 +257,39 @@ class Tensors:
         """A mesh is described once, and referred to by its number."""
         mesh = {key: placement[key] for key in ("mesh", "dimensions") if key in placement}
         if mesh:
-            if mesh not in self.meshes:
-                self.meshes.append(mesh)
-                self.session.fact("mesh", str(len(self.meshes) - 1), mesh)
             placement = {key: value for key, value in placement.items() if key not in mesh}
-            placement["mesh"] = self.meshes.index(mesh)
+            placement["mesh"] = self._number(mesh)
         self.session.fact(subject, name, placement)
+
+    def _number(self, mesh):
+        if mesh not in self.meshes:
+            self.meshes.append(mesh)
+            self.session.fact("mesh", str(len(self.meshes) - 1), mesh)
+        return self.meshes.index(mesh)
+
+    def note_mesh(self, mesh):
+        """A DeviceMesh of the program whose dimensions have names."""
+        if getattr(mesh, "mesh_dim_names", None):
+            self._number({"mesh": mesh.mesh.tolist(), "dimensions": list(mesh.mesh_dim_names)})
+
+    def note_stated(self):
+        """What the program stated since the last step, or of parameters that were not known then."""
+        told = len(stated), len(self.entries)
+        if stated and told != self.told:
+            self.told = told
+            alive = [(part, dimensions) for ref, dimensions in stated if (part := ref()) is not None]
+            said = placements.stated(self.torch, alive, self.parameters(), self.session.warn)
+            for name, dimensions in said.items():
+                self.session.fact("stated placement", name, dimensions)
+
+    def note_unused_statements(self):
+        """At the end: statements about parts of which nothing is trained."""
+        known = {id(entry.ref()) for entry in self.parameters()}
+        for part, _ in stated:
+            part = part()
+            if part is not None and not any(id(parameter) in known for parameter in placements.parameters_of(part)):
+                self.session.warn(f"not used: ddp_doctor.placement() of a {type(part).__name__}: no wrapper and no optimizer holds a parameter of it; "
+                                  "pass the module that is trained")
 
     def note_gradient(self, entry, gradient):
         """A gradient at optimizer.step may lie otherwise than its parameter."""

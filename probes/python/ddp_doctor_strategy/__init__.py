@@ -5,6 +5,8 @@
 
     ddp, ddp-find-unused, ddp-static-graph   wrapper: DistributedDataParallel with these flags; forwards in training cannot bypass it
     allreduce-flat, allreduce-each           gradients: averaged over all ranks before each optimizer.step
+    allreduce-dimension:tp                   dimension: the gradients that a finding names, summed or averaged over one dimension of the mesh
+    rebuild-optimizer                        optimizers: hold the model's current parameters in place of those that they replaced
     broadcast-init                           broadcasts: rank 0's weights and buffers to all ranks, before the first forward in training
     broadcast-buffers                        broadcasts: rank 0's buffers to all ranks, before each forward in training
     freeze=NAME,NAME                         freezing: these modules and parameters do not train (for `bisect --model`)
@@ -12,6 +14,7 @@
 Each records once what it did (`applied`) or what it could not do (`cannot`).
 """
 import collections
+import gc
 import os
 
 KEY = "DDP_DOCTOR_APPLY"
@@ -25,13 +28,17 @@ def wanted():
 
 def install(torch):
     """Runs after the probe's patches, so that strategies act before the probe examines."""
-    from . import broadcasts, freezing, gradients, wrapper
+    from . import broadcasts, dimension, freezing, gradients, optimizers, wrapper
 
     for name in wanted():
         if name.startswith("ddp"):
             wrapper.install(torch, name)
         elif name.startswith("freeze="):
             freezing.install(torch, name)
+        elif name.startswith("allreduce-dimension:"):
+            dimension.install(torch, name)
+        elif name == "rebuild-optimizer":
+            optimizers.install(torch, name)
         elif name.startswith("allreduce"):
             gradients.install(torch, name)
         else:
@@ -47,6 +54,14 @@ def collective(torch, name, tensor, *arguments):
     getattr(torch.distributed, name)(alias, *arguments)
     alias.data = alias.new_empty(0)
     _in_flight.append(alias)
+
+
+def named_parameters(torch):
+    """(name in the outermost module that holds it, parameter) of all modules: as findings name them."""
+    wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+    modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module) and "_modules" in o.__dict__ and not isinstance(o, wrappers)]
+    inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
+    return [named for module in modules if id(module) not in inner for named in module.named_parameters()]
 
 
 def applied(name, what):

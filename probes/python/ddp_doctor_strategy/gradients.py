@@ -12,7 +12,6 @@ from . import applied, collective, moments
 
 def install(torch, name):
     average = {"allreduce-flat": _flat, "allreduce-each": _each}[name]
-    done = weakref.WeakSet()  # optimizers whose gradients are already averaged for the next step
 
     def synchronize(optimizer):
         if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
@@ -24,6 +23,14 @@ def install(torch, name):
             average(torch, held)
         applied(name, f"the gradients of {len(held)} parameters are averaged over all ranks before each step of {type(optimizer).__name__}")
 
+    _without_reducers(torch)
+    before_each_use(torch, synchronize)
+
+
+def before_each_use(torch, synchronize):
+    """Calls synchronize(optimizer) before each step, after a closure's backward, and before a GradScaler looks at the gradients."""
+    done = weakref.WeakSet()  # optimizers whose gradients are already synchronized for the next step
+
     def before_step(optimizer, args, kwargs):
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 and callable(args[1]) else None)
         if closure is None:
@@ -34,16 +41,15 @@ def install(torch, name):
             return None
 
         @functools.wraps(closure)
-        def averaged(*a, **k):
+        def synchronized(*a, **k):
             result = closure(*a, **k)
             synchronize(optimizer)
             return result
 
         if "closure" in kwargs:
-            return args, dict(kwargs, closure=averaged)
-        return (args[0], averaged) + tuple(args[2:]), kwargs
+            return args, dict(kwargs, closure=synchronized)
+        return (args[0], synchronized) + tuple(args[2:]), kwargs
 
-    _without_reducers(torch)
     moments.before_each_step(torch, before_step)
     _before_unscaling(torch, synchronize, done)
 
