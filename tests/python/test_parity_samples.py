@@ -33,10 +33,10 @@ def scene(first, boxes):
 
 class Join(unittest.TestCase):
     def join(self, *parts, size=None):
-        padding = samples.Padding()
+        layout = samples.Layout()
         for part in parts:
-            padding.see(part)
-        return samples.join(torch, list(parts), padding, size)
+            layout.see(part, size)
+        return samples.join(torch, list(parts), layout, size)
 
     def assert_same(self, a, b):
         if isinstance(b, torch.Tensor):
@@ -95,7 +95,8 @@ class Join(unittest.TestCase):
 
     def test_a_last_batch_that_is_shorter(self):
         a, b = [numbers(0, 3, 2), torch.arange(3)], [numbers(50, 1, 2), torch.arange(1)]
-        self.assert_same(self.join(a, b, size=8), [torch.cat([a[0], b[0]]), torch.tensor([0, 1, 2, 0])])
+        for size in (8, 2):
+            self.assert_same(self.join(a, b, size=size), [torch.cat([a[0], b[0]]), torch.tensor([0, 1, 2, 0])])
 
     def test_samples_with_names(self):
         a, b = [{"x": numbers(0, 2, 1), "name": "a"}], [{"x": numbers(9, 3, 1), "name": "b"}]
@@ -130,18 +131,38 @@ class Join(unittest.TestCase):
 class Rows(unittest.TestCase):
     def test_another_order_has_the_same_samples(self):
         x, targets = numbers(0, 4, 2), [scene(10 * i, 1 + i) for i in range(4)]
-        turned = samples.reversed_rows(torch, (x, targets), 4)
+        turned = samples.reversed_rows(torch, (x, targets), samples.Layout(), 4)
         self.assertTrue(torch.equal(turned[0], x.flip(0)))
         self.assertEqual([len(each["labels"]) for each in turned[1]], [4, 3, 2, 1])
-        turned = samples.reversed_rows(torch, {"x": x, "scale": torch.tensor(3.0)}, None)
+        turned = samples.reversed_rows(torch, {"x": x, "scale": torch.tensor(3.0)}, samples.Layout())
         self.assertTrue(torch.equal(turned["x"], x.flip(0)) and turned["scale"] == 3)
 
     def test_one_rank_padded_as_among_all(self):
         part, other = {"x": torch.ones(1, 2)}, {"x": torch.ones(1, 4)}
-        self.assertTrue(samples.needs_padding([part, other]))
-        self.assertFalse(samples.needs_padding([part, {"x": torch.ones(3, 2)}]))
-        wide = samples.widened(torch, part, [part, other], samples.Padding())
+        self.assertTrue(samples.needs_padding([part, other], samples.Layout()))
+        self.assertFalse(samples.needs_padding([part, {"x": torch.ones(3, 2)}], samples.Layout()))
+        wide = samples.widened(torch, part, [part, other], samples.Layout())
         self.assertEqual(wide["x"].tolist(), [[1, 1, 0, 0]])
+
+    def test_samples_in_a_list_are_not_padded(self):
+        parts = [{"x": numbers(0, 2, 3)}, {"x": numbers(0, 2, 1)}], [{"x": numbers(0, 1, 5)}, {"x": numbers(0, 4, 1)}]
+        self.assertFalse(samples.needs_padding(parts, samples.Layout(), 2))
+        self.assertEqual(samples.widened(torch, parts[0], parts, samples.Layout(), 2)[1]["x"].shape, (2, 1))
+
+    def test_samples_along_the_second_dimension(self):
+        a, b = (numbers(0, 5, 4, 2), torch.arange(20).reshape(5, 4) + 1), (numbers(90, 3, 4, 2), torch.arange(12).reshape(3, 4) + 50)
+        layout = samples.Layout()
+        for part in (a, b):
+            layout.see(part, 4)
+        joined = samples.join(torch, [a, b], layout, 4)
+        self.assertEqual([tuple(tensor.shape) for tensor in joined], [(5, 8, 2), (5, 8)])
+        self.assertTrue(torch.equal(joined[1][:, :4], a[1]) and torch.equal(joined[1][:3, 4:], b[1]) and int(joined[1][3:, 4:].abs().sum()) == 0)
+        self.assertTrue(samples.needs_padding([a, b], layout, 4))
+        self.assertEqual(samples.widened(torch, b, [a, b], layout, 4)[1].shape, (5, 4))
+        self.assertTrue(torch.equal(samples.reversed_rows(torch, a, layout, 4)[1], a[1].flip(1)))
+        # But not points with as many coordinates as there are samples.
+        points = [numbers(0, 7, 4)], [numbers(50, 6, 4)]
+        self.assertEqual(samples.join(torch, list(points), samples.Layout(), 4)[0].shape, (13, 4))
 
     def test_counts(self):
         batch = {"input_ids": torch.tensor([[3, 4, 0], [5, 0, 0]]), "labels": torch.tensor([[3, 4, -100], [-100, -100, -100]])}
@@ -150,12 +171,21 @@ class Rows(unittest.TestCase):
         self.assertEqual(counts["input_ids that are not 0"], 3)
         self.assertEqual(counts["labels that are not -100"], 2)
         self.assertEqual(counts["labels but the first that are not -100"], 1)
+        self.assertEqual(samples.counts_of([numbers(0, 2, 3), batch["labels"]])["targets[1] that are not -100"], 2)
         self.assertEqual(samples.counts_of((numbers(0, 2, 3), [scene(0, 3), scene(0, 4)]))["boxes"], 7)
 
     def test_what_the_program_computes_itself(self):
-        given = samples.mapped(([numbers(0, 2, 1), samples.Derived()], {}), lambda tensor, path: tensor)
+        given = samples.arguments([numbers(0, 2, 1), samples.Derived()], {})
         mine = torch.zeros(2)
-        self.assertIs(samples.merged(given, ([torch.ones(2, 1), mine], {}))[0][1], mine)
+        merged = samples.merged(given, samples.arguments([torch.ones(2, 1), mine], {}))
+        self.assertIs(merged["args"][1], mine)
+        self.assertIs(merged["args"][0], given["args"][0])
+
+    def test_arguments_are_joined_each_by_itself(self):
+        a, b = (samples.arguments([numbers(first, 2, 3), numbers(first, 5, 1)], {"scale": 2}) for first in (0, 50))
+        joined = samples.join(torch, [a, b], samples.Layout())
+        self.assertEqual([tuple(tensor.shape) for tensor in joined["args"].values()], [(4, 3), (10, 1)])
+        self.assertEqual(joined["kwargs"], {"scale": 2})
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Script:
         self.numbers = [n for n in numbers if (n - 1) % self.cycle == 0 and all(n + i in numbers for i in range(self.cycle))]
         if not self.numbers:
             raise Impossible("the optimizers do not step in turn")
-        self.padding = samples.Padding()
+        self.layout = samples.Layout()
         self.mode = self._mode()
         self.count = {}  # stream -> micro-batches in a step of a rank
         self.steps = [self._step(number) for number in self.numbers]
@@ -96,7 +96,7 @@ class Script:
             micro_batches[stream] = per_rank
             for items in per_rank:
                 for item in items:
-                    self.padding.see(item)
+                    self.layout.see(item, _size_of(stream))
         return Step(number, parts, micro_batches)
 
     def _items(self, stream, number, rank_parts):
@@ -157,13 +157,13 @@ class Script:
 
     def pads(self, step):
         return any(
-            samples.needs_padding([per_rank[p][m] for p in self.shared])
-            for per_rank in step.micro_batches.values() for m in range(len(per_rank[0])))
+            samples.needs_padding([per_rank[p][m] for p in self.shared], self.layout, _size_of(stream))
+            for stream, per_rank in step.micro_batches.items() for m in range(len(per_rank[0])))
 
     def items(self, play, stream, times):
         """The samples of its micro-batches. `times`: how many times as many of them one process takes."""
         per_rank, torch = play.step.micro_batches[stream], self.torch
-        size = stream[2] if stream[0] == "batch" else None
+        size = _size_of(stream)
         order = range(len(per_rank[0])) if play.micro_batch is None else [play.micro_batch] * len(per_rank[0])
         if times > 1:  # one process takes the ranks' micro-batches one after another
             if len(play.ranks) == 1:
@@ -175,16 +175,21 @@ class Script:
         if play.kind == "alone":
             return [per_rank[play.ranks[0]][m] for m in order]
         if play.kind == "padded":
-            return [samples.widened(torch, per_rank[play.ranks[0]][m], everyone[m], self.padding) for m in order]
-        joined = [samples.join(torch, parts, self.padding, size) for parts in everyone]
+            return [samples.widened(torch, per_rank[play.ranks[0]][m], everyone[m], self.layout, size) for m in order]
+        joined = [samples.join(torch, parts, self.layout, size) for parts in everyone]
         if play.kind == "permuted":
-            return [samples.reversed_rows(torch, item, size * len(everyone[0]) if size else None) for item in joined]
+            return [samples.reversed_rows(torch, item, self.layout, size * len(everyone[0]) if size else None) for item in joined]
         return joined
 
     def gradient(self, step, i, shapes):
         """Of the ranks, in the `i`th optimizer step: one tensor for each parameter; None where it cannot be told or there is none."""
         parts = step.parts[i]
         return [tensors.whole(self.torch, [part["gradient"][j] for part in parts], shape) for j, shape in enumerate(shapes)]
+
+
+def _size_of(stream):
+    """Samples in a batch, where the DataLoader tells."""
+    return stream[2] if stream[0] == "batch" else None
 
 
 def _cycle(stepped):

@@ -100,7 +100,7 @@ class Ranks(seams.Watcher):
         if self.random_state is None:
             self.random_state = self._state()
         self._keep_state(module)
-        self._keep(("inputs",), (list(args), dict(kwargs)))
+        self._keep(("inputs",), samples.arguments(args, kwargs))
         self._trace(module, (args, kwargs))
         return args, kwargs
 
@@ -145,7 +145,7 @@ class Ranks(seams.Watcher):
 
     def target(self, given):
         self._random("between the batch and the optimizer step")
-        self._keep(("targets",), given)
+        self._keep(("targets",), samples.arguments(given, {}))
         return given
 
     @seams.careful

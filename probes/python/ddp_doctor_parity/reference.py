@@ -72,7 +72,8 @@ class Reference(seams.Watcher):
         stream = self._stream_of(("inputs",))
         if stream is not None:
             device = _device_of((args, kwargs))
-            args, kwargs = samples.merged(self._draw(stream, device), (list(args), kwargs))
+            given = samples.merged(self._draw(stream, device), samples.arguments(args, kwargs))
+            args, kwargs = list(given["args"].values()), given["kwargs"]
         self.names = {id(inner): name for name, inner in module.named_modules()}
         self.first_output = not self.outputs
         if self.first_output:
@@ -86,7 +87,7 @@ class Reference(seams.Watcher):
     @seams.careful
     def target(self, given):
         stream = self._stream_of(("targets",))
-        return given if stream is None else self._draw(stream, _device_of(given))
+        return given if stream is None else list(self._draw(stream, _device_of(given))["args"].values())
 
     @seams.careful
     def inner_output(self, module, output):

@@ -15,6 +15,11 @@ class Derived:
     __hash__ = None
 
 
+def arguments(args, kwargs):
+    """Of a call: each is joined by itself, whatever their sizes."""
+    return {"args": dict(enumerate(args)), "kwargs": dict(kwargs)}
+
+
 def merged(item, original):
     """`item` with the program's own tensors where it says Derived."""
     if isinstance(item, Derived):
@@ -79,67 +84,104 @@ def signature(item):
     return str([(path, tuple(tensor.shape)) for path, tensor in tensors_of(item)])
 
 
-class Padding:
-    """By which values shorter rows were filled up, and on which side, as seen in the batches themselves."""
+class Layout:
+    """How batches are laid out, as seen in the batches themselves: by which values shorter rows were filled up, and on which side; which dimension
+    has the samples."""
 
     def __init__(self):
-        self.votes = collections.defaultdict(collections.Counter)  # path -> (side, value) -> rows
+        self.fillers = collections.defaultdict(collections.Counter)  # path -> (side, value) -> rows
+        self.dimensions = collections.defaultdict(collections.Counter)  # path -> dimension -> batches
 
-    def see(self, item):
+    def see(self, item, size):
         for path, tensor in tensors_of(item):
-            if tensor.dim() < 2 or tensor.size(1) < 2 or tensor.numel() > 1 << 22:
+            if tensor.dim() > 0:
+                self.dimensions[path][_dimension_of_samples(tensor, size)] += 1
+            if tensor.dim() < 2 or tensor.numel() > 1 << 22:
                 continue
-            rows = tensor.reshape(tensor.size(0), tensor.size(1), -1)[:, :, 0]
+            rows = self.samples_first(path, tensor)
+            if rows.size(1) < 2:
+                continue
+            rows = rows.reshape(rows.size(0), rows.size(1), -1)[:, :, 0]
             for side, last, before in (("right", rows[:, -1], rows[:, -2]), ("left", rows[:, 0], rows[:, 1])):
                 for value in last[last == before].tolist():
-                    self.votes[path][side, value] += 1
+                    self.fillers[path][side, value] += 1
 
-    def of(self, path, tensor):
-        seen = self.votes[path].most_common(1)
-        if seen:
-            return seen[0][0]
-        return "right", 0
+    def filler(self, path):
+        """(side, value)"""
+        seen = self.fillers[path].most_common(1)
+        return seen[0][0] if seen else ("right", 0)
+
+    def samples_first(self, path, tensor):
+        """With the samples along the first dimension; the same again undoes it."""
+        seen = self.dimensions[path]
+        return tensor.transpose(0, 1) if tensor.dim() > 1 and seen[1] > seen[0] else tensor
 
 
-def join(torch, parts, padding, size=None):
+def _dimension_of_samples(tensor, size):
+    """The second one of tokens (time, batch) and of features (time, batch, width)."""
+    if not size or size == 1 or tensor.dim() < 2 or tensor.size(0) == size or tensor.size(1) != size:
+        return 0
+    return 1 if tensor.dim() > 2 or not tensor.is_floating_point() else 0
+
+
+def _walk(parts, size, tensors, lists, others, path=""):
+    """The structure of the first of `parts`, with tensors(parts, path) in the place of tensors, lists(parts) in that of lists of samples, and
+    others(parts, path) in that of what else it has."""
+    first = parts[0]
+    further = lambda values, name, size: _walk(values, size, tensors, lists, others, f"{path}.{name}")
+    if hasattr(first, "shape") and hasattr(first, "detach"):
+        return tensors(parts, path)
+    if isinstance(first, Mapping):
+        if any(set(part) != set(first) for part in parts):
+            raise Impossible(f"the ranks' batches have different keys ({', '.join(map(str, first))})")
+        return _like(first, {key: further([part[key] for part in parts], key, size) for key in first})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(further(list(values), name, size) for name, values in zip(first._fields, zip(*parts))))
+    if isinstance(first, (list, tuple)):
+        fields, rows = _fields(parts, size)
+        if fields:
+            return type(first)(further(list(values), i, rows) for i, values in enumerate(zip(*parts)))
+        return type(first)(lists(parts))
+    return others(parts, path)
+
+
+def join(torch, parts, layout, size=None):
     """One batch of those of several ranks, rank by rank. `size`: samples in a batch of one rank, where that is known."""
 
-    def joined(parts, path, size):
+    def same(parts, path):
         first = parts[0]
-        if isinstance(first, torch.Tensor):
-            return _cat(torch, parts, path, padding)
-        if isinstance(first, Mapping):
-            if any(set(part) != set(first) for part in parts):
-                raise Impossible(f"the ranks' batches have different keys ({', '.join(map(str, first))})")
-            return _like(first, {key: joined([part[key] for part in parts], f"{path}.{key}", size) for key in first})
-        if isinstance(first, tuple) and hasattr(first, "_fields"):
-            return type(first)(*(joined(list(values), f"{path}.{name}", size) for name, values in zip(first._fields, zip(*parts))))
-        if isinstance(first, (list, tuple)):
-            fields, rows = _fields(parts, size)
-            if fields:
-                return type(first)(joined(list(values), f"{path}.{i}", rows) for i, values in enumerate(zip(*parts)))
-            return type(first)(value for part in parts for value in part)
         if all(type(part) is type(first) and part == first for part in parts):
             return first
         raise Impossible(f"a batch holds {type(first).__name__}{f' in {path[1:]}' if path else ''}, which cannot be joined across ranks")
 
-    return joined(parts, "", size)
+    return _walk(parts, size, lambda parts, path: _cat(torch, parts, path, layout), lambda parts: [value for part in parts for value in part], same)
 
 
 def _fields(parts, size):
-    """Whether a list is [inputs, labels], and not a list of samples; and the number of samples in it, if it can be told."""
+    """Whether a list is [inputs, labels], and not a list of samples; and the number of samples in the first part, if it can be told."""
     first = parts[0]
     if any(len(part) != len(first) for part in parts):
         return False, size
     if any(isinstance(value, (str, bytes, int, float, bool)) for value in first):
         return all(part == first for part in parts), size
-    values = [value for value in first if tensors_of(value)]
-    if size is not None and values and not all(_may_hold(value, size) for value in values) and len(first) == size:
-        return False, size
-    for rows in ([] if size is None else [size]) + [rows for value in values[:1] for rows in (rows_of(value), _length(value))]:
-        if rows is not None and all(_may_hold(value, rows) for value in values):
-            return True, rows
-    return not values, size
+    rows = []
+    for part in parts:
+        values = [value for value in part if tensors_of(value)]
+        if not values:
+            return True, size
+        if len(part) == size and _alike(part) and not all(_may_hold(value, size) for value in values):
+            return False, size
+        rows.append(next((n for n in (size, rows_of(values[0]), _length(values[0])) if n is not None and all(_may_hold(v, n) for v in values)), None))
+    return None not in rows, rows[0] if rows[0] is not None else size
+
+
+def _alike(values):
+    """As samples are."""
+    if len({type(value) for value in values}) > 1:
+        return False
+    if hasattr(values[0], "detach"):
+        return len({(value.dtype, value.dim()) for value in values}) == 1
+    return not isinstance(values[0], Mapping) or all(set(value) == set(values[0]) for value in values)
 
 
 def _length(value):
@@ -151,7 +193,7 @@ def _may_hold(value, rows):
     return rows_of(value) == rows or _length(value) == rows
 
 
-def _cat(torch, parts, path, padding):
+def _cat(torch, parts, path, layout):
     first = parts[0]
     if first.dim() == 0:
         if all(torch.equal(part, first) for part in parts):
@@ -159,8 +201,14 @@ def _cat(torch, parts, path, padding):
         raise Impossible(f"a batch holds a single number{f' in {path[1:]}' if path else ''} that differs between ranks")
     if any(part.dim() != first.dim() for part in parts):
         raise Impossible(f"the ranks' batches have different dimensions{f' in {path[1:]}' if path else ''}")
-    longest = [max(part.size(d) for part in parts) for d in range(1, first.dim())]
-    return torch.cat([padded(torch, part, longest, *padding.of(path, part)) for part in parts])
+    parts = [layout.samples_first(path, part) for part in parts]
+    joined = torch.cat([padded(torch, part, _longest(parts), *layout.filler(path)) for part in parts])
+    return layout.samples_first(path, joined).contiguous()
+
+
+def _longest(parts):
+    """The sizes after the first."""
+    return [max(part.size(d) for part in parts) for d in range(1, parts[0].dim())]
 
 
 def padded(torch, tensor, sizes, side, value):
@@ -173,36 +221,39 @@ def padded(torch, tensor, sizes, side, value):
     return wide
 
 
-def needs_padding(parts):
-    """Whether tensors of the same place differ in more than their first dimension."""
-    shapes = [[(path, tuple(tensor.shape[1:])) for path, tensor in tensors_of(part)] for part in parts]
-    return any(shape != shapes[0] for shape in shapes)
+def needs_padding(parts, layout, size=None):
+    """Whether tensors that are joined differ in more than the number of samples."""
+    differing = []
+
+    def compare(parts, path):
+        if len({layout.samples_first(path, part).shape[1:] for part in parts}) > 1:
+            differing.append(path)
+
+    _walk(parts, size, compare, lambda parts: [], lambda parts, path: None)
+    return bool(differing)
 
 
-def widened(torch, part, parts, padding):
+def widened(torch, part, parts, layout, size=None):
     """`part` alone, padded as it is among `parts`."""
-    longest = {}
-    for other in parts:
-        for path, tensor in tensors_of(other):
-            known = longest.setdefault(path, list(tensor.shape[1:]))
-            longest[path] = [max(pair) for pair in zip(known, tensor.shape[1:])] if len(known) == tensor.dim() - 1 else known
-    return mapped(part, lambda tensor, path: padded(torch, tensor, longest[path], *padding.of(path, tensor)) if tensor.dim() > 1 else tensor)
+
+    def widen(parts, path):
+        mine, *all_parts = (layout.samples_first(path, part) for part in parts)
+        if mine.dim() < 2 or any(other.dim() != mine.dim() for other in all_parts):
+            return parts[0]
+        wide = padded(torch, mine, _longest(all_parts), *layout.filler(path))
+        return layout.samples_first(path, wide).contiguous()
+
+    return _walk([part, *parts], size, widen, lambda parts: parts[0], lambda parts, path: parts[0])
 
 
-def reversed_rows(torch, item, size):
+def reversed_rows(torch, item, layout, size=None):
     """The same samples in another order."""
-    if isinstance(item, torch.Tensor):
-        return item.flip(0) if item.dim() else item
-    if isinstance(item, Mapping):
-        return _like(item, {key: reversed_rows(torch, value, size) for key, value in item.items()})
-    if isinstance(item, tuple) and hasattr(item, "_fields"):
-        return type(item)(*(reversed_rows(torch, value, size) for value in item))
-    if isinstance(item, (list, tuple)):
-        fields, rows = _fields([item], size)
-        if fields:
-            return type(item)(reversed_rows(torch, value, rows) for value in item)
-        return type(item)(reversed(item))
-    return item
+
+    def turn(parts, path):
+        tensor = parts[0]
+        return layout.samples_first(path, layout.samples_first(path, tensor).flip(0)).contiguous() if tensor.dim() else tensor
+
+    return _walk([item], size, turn, lambda parts: list(reversed(parts[0])), lambda parts, path: parts[0])
 
 
 def counts_of(item):
@@ -211,8 +262,9 @@ def counts_of(item):
     counts = {"samples": rows_of(item)}
     for path, tensor in tensors_of(item):
         if tensor.dim() > 1 and not tensor.is_floating_point():
-            name = path.strip(".") or "inputs"
-            if bool((tensor == -100).any()):
+            ignores = bool((tensor == -100).any())
+            name = _name(path, "targets" if ignores else "inputs")
+            if ignores:
                 counts[f"{name} that are not -100"] = int((tensor != -100).sum())
                 counts[f"{name} but the first that are not -100"] = int((tensor[:, 1:] != -100).sum())
             counts[f"{name} that are not 0"] = int((tensor != 0).sum())
@@ -221,3 +273,8 @@ def counts_of(item):
         rows[".".join(part for part in path.split(".") if part and not part.isdigit())].append(len(tensor) if tensor.dim() else 1)
     counts.update({name: sum(each) for name, each in rows.items() if name and len(each) > 1})
     return counts
+
+
+def _name(path, otherwise):
+    parts = [part for part in path.split(".") if part not in ("", "args", "kwargs")]
+    return ".".join(parts) if any(not part.isdigit() for part in parts) else otherwise + "".join(f"[{part}]" for part in parts)

@@ -13,6 +13,7 @@ LOSSES = (
     "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
     "triplet_margin_loss",
 )
+CLASS_WEIGHTS = ("cross_entropy", "multilabel_soft_margin_loss", "nll_loss")  # (input, target, weight)
 
 
 class Watcher:
@@ -192,13 +193,18 @@ def _modules(torch, watcher):
 
 
 def _losses(torch, watcher, depth):
-    def make(original):
+    def make(name, original):
+        def is_data(value, place):
+            """Of samples, and not weights of classes."""
+            if not isinstance(value, torch.Tensor) or value.requires_grad:
+                return False
+            return place != "pos_weight" and not (place in (1, "weight") and name in CLASS_WEIGHTS)
+
         def loss(input, *args, **kwargs):
-            tensor = torch.Tensor
-            if depth.forward or depth.backward or not isinstance(input, tensor) or not input.requires_grad:
+            if depth.forward or depth.backward or not isinstance(input, torch.Tensor) or not input.requires_grad:
                 return original(input, *args, **kwargs)
-            at = [i for i, a in enumerate(args) if isinstance(a, tensor) and not a.requires_grad]
-            named = [n for n in sorted(kwargs) if isinstance(kwargs[n], tensor) and not kwargs[n].requires_grad]
+            at = [i for i, a in enumerate(args) if is_data(a, i)]
+            named = [n for n in sorted(kwargs) if is_data(kwargs[n], n)]
             given = watcher.target([args[i] for i in at] + [kwargs[n] for n in named])
             args, kwargs = list(args), dict(kwargs)
             for i, replacement in zip(at, given):
@@ -214,7 +220,7 @@ def _losses(torch, watcher, depth):
         return loss
 
     for name in LOSSES:
-        _wrap(torch.nn.functional, name, make)
+        _wrap(torch.nn.functional, name, functools.partial(make, name))
 
 
 def _backward(torch, watcher, depth):
