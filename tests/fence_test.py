@@ -42,6 +42,10 @@ class Fence(unittest.TestCase):
     def test_keeps_codes_in_the_rules_own_files(self):
         own = {"lib/diagnose/rules/ddp101_wrapper_bypassed.cpp": 'const Rule kOne = {.code = "DDP101"};\n'}
         self.assertEqual(self.fence_of(own), (0, ""))
+        several = {"lib/diagnose/rules/ddp701_704_parity.cpp": 'const Rule kTwo = {.code = "DDP702"};\n'}
+        self.assertEqual(self.fence_of(several), (0, ""))
+        code, words = self.fence_of({"lib/diagnose/rules/ddp701_704_parity.cpp": 'const Rule kTwo = {.code = "DDP705"};\n'})
+        self.assertEqual(code, 1)
         code, words = self.fence_of({"tool/cli/gate.cpp": '// as in DDP101\nif (finding.rule == "DDP101") {}\n'})
         self.assertEqual(code, 1)
         self.assertIn("tool/cli/gate.cpp:2: use the constant or the fields of rule DDP101", words)

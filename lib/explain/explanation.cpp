@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Finds all known texts in each rank's stream, reads their fields, and sorts them. Words are found
-// by plain search and fields are read in short windows after them: a regular expression over a
-// whole log would overflow the stack on a long line.
+// in one pass and fields are read in short windows after them: a regular expression over a whole
+// log would overflow the stack on a long line.
 #include "lib/explain/explanation.h"
 
 #include <fmt/format.h>
@@ -9,9 +9,13 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <set>
 
+#include "lib/diagnose/facts.h"
 #include "lib/explain/known_texts.h"
+#include "lib/explain/message_window.h"
 #include "lib/explain/pasted_log.h"
+#include "lib/explain/phrase_matches.h"
 
 namespace ddp_doctor {
 namespace {
@@ -26,38 +30,7 @@ struct Found {
   std::vector<const LogStream*> streams = {};
 };
 
-// The text around a match, which may belong to the same message.
-string_view around(string_view text, std::size_t at, std::size_t before, std::size_t after) {
-  const auto begin = at - std::min(at, before);
-  return text.substr(begin, at - begin + after);
-}
-
 bool has(string_view text, string_view words) { return text.find(words) != string_view::npos; }
-
-bool is_near_torch_words(string_view text, std::size_t at) {
-  const auto nearby = around(text, at, 300, 300);
-  return has(nearby, "gloo") || has(nearby, "NCCL") || has(nearby, "nccl") || has(nearby, "c10d") ||
-         has(nearby, "TCPStore") || has(nearby, "ProcessGroup");
-}
-
-bool counts(const KnownText& known, const Phrase& phrase, string_view text, std::size_t at) {
-  if (!known.not_before.empty() && has(around(text, at, 0, 250), known.not_before)) return false;
-  if (!known.not_after.empty() && has(around(text, at, 250, 0), known.not_after)) return false;
-  return !phrase.needs_torch_words || is_near_torch_words(text, at);
-}
-
-// Positions of `known` in `stream`.
-std::vector<std::size_t> places(const KnownText& known, const LogStream& stream) {
-  std::vector<std::size_t> found;
-  const string_view text = stream.text;
-  for (const auto& phrase : known.phrases) {
-    for (auto at = text.find(phrase.words); at != string_view::npos;
-         at = text.find(phrase.words, at + phrase.words.size())) {
-      if (counts(known, phrase, text, at)) found.push_back(at);
-    }
-  }
-  return found;
-}
 
 // "ValueError: bad sample 17", as Python ends a traceback.
 bool is_error(string_view line) {
@@ -74,7 +47,25 @@ struct OwnErrors {
   Found found{&own_error_text()};
   std::string last;
   std::size_t last_line = 0;
+  bool in_library = false;
 };
+
+// Whether an error is one of torch.distributed's, or the traceback above it ends in a library of
+// distributed training.
+bool is_in_library(string_view error, string_view before) {
+  for (const auto* name : {"DistBackendError", "DistStoreError", "DistNetworkError", "DistError"}) {
+    if (has(error.substr(0, 60), name)) return true;
+  }
+  before = last_of(before, 2000);
+  const auto frame = before.rfind("File \"");
+  if (frame == string_view::npos) return false;
+  const auto file = until(before.substr(frame + 6), "\"");
+  for (const auto* folder :
+       {"torch/distributed/", "torch/nn/parallel/", "deepspeed/", "megatron/core/"}) {
+    if (has(file, folder)) return true;
+  }
+  return false;
+}
 
 // The program's own errors: those that contain no known text.
 void collect_errors(const LogStream& stream, std::vector<std::size_t> known, OwnErrors& errors) {
@@ -90,6 +81,7 @@ void collect_errors(const LogStream& stream, std::vector<std::size_t> known, Own
     if (number > errors.last_line) {
       errors.last = line;
       errors.last_line = number;
+      errors.in_library = is_in_library(line, string_view(stream.text).substr(0, begin));
     }
     if (!own) continue;
     RankFields& fields = errors.found.facts.by(stream.rank);
@@ -102,6 +94,7 @@ void collect_errors(const LogStream& stream, std::vector<std::size_t> known, Own
         fields.figures.empty() ? "error" : fmt::format("error {}", fields.figures.size() + 1),
         std::string(line));
     errors.found.line = std::min(errors.found.line, number);
+    fields.line = std::min(fields.line, number);
   }
 }
 
@@ -152,16 +145,59 @@ Explanation explanation_of(const Found& found, const std::string& program) {
         explanation.causes.begin(), explanation.causes.end(),
         [&](const std::string& cause) { return cause.starts_with(explanation.rules.front()); });
   }
-  explanation.next.push_back({"ddp-doctor run " + program, std::string(known.run)});
+  for (const auto& [command, why] : known.commands)
+    explanation.next.push_back({std::string(command), std::string(why)});
+  constexpr string_view kAfterTheFix =
+      "after the fix, checks that gradients and weights agree across the ranks";
+  explanation.next.push_back(
+      {"ddp-doctor run " + program, std::string(known.run.empty() ? kAfterTheFix : known.run)});
   for (std::size_t i = 0; i < std::min<std::size_t>(2, explanation.rules.size()); ++i)
     explanation.next.push_back({"ddp-doctor explain " + explanation.rules[i], ""});
   return explanation;
 }
 
+// What the ranks of the log show together: which raised the error, and which only lost those.
+// `labelled`: ranks by the labels of launchers, so that an error has a rank for certain.
+void compare_ranks(std::vector<Explanation>& explanations, const std::vector<Found>& found,
+                   const std::set<int>& labelled) {
+  if (found.front().text->depth != Depth::kCause) return;
+  Explanation& first = explanations.front();
+  const auto raised = first.ranks();
+  const auto is_labelled = [&](int rank) { return labelled.contains(rank); };
+  if (raised.empty() || !std::all_of(raised.begin(), raised.end(), is_labelled)) return;
+  std::set<int> lost;
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    if (found[i].text->depth != Depth::kCollective && found[i].text->depth != Depth::kConsequence)
+      continue;
+    for (const int rank : explanations[i].ranks()) {
+      if (is_labelled(rank) && std::find(raised.begin(), raised.end(), rank) == raised.end())
+        lost.insert(rank);
+    }
+  }
+  if (raised.size() > 1 && raised.size() < labelled.size()) {
+    const auto earliest =
+        std::min_element(first.fields.begin(), first.fields.end(),
+                         [](const auto& a, const auto& b) { return a.line < b.line; });
+    if (earliest->rank)
+      first.seen.push_back(fmt::format("Of these, rank {} is the first in this text, in line {}.",
+                                       *earliest->rank, earliest->line));
+  }
+  const auto upper = [](const std::string& ranks) { return "R" + ranks.substr(1); };
+  if (!lost.empty()) {
+    first.seen.push_back(
+        fmt::format("{} raised it; {} only waited for that, or lost the connection.",
+                    upper(ranks_of(raised)), ranks_of(std::vector<int>(lost.begin(), lost.end()))));
+  } else if (raised.size() > 1 && raised.size() == labelled.size()) {
+    first.seen.emplace_back("Every rank in this text raises it: it does not depend on the rank.");
+  }
+}
+
 // A lost connection is a consequence of any other error in the log, and then needs no causes.
-void relate(std::vector<Explanation>& explanations, Depth nearest) {
-  for (auto& explanation : explanations) {
-    if (explanation.text != "peer-lost") continue;
+void relate(std::vector<Explanation>& explanations, const std::vector<Found>& found) {
+  const Depth nearest = found.front().text->depth;
+  for (std::size_t i = 0; i < explanations.size(); ++i) {
+    if (found[i].text->depth != Depth::kConsequence || found[i].text->weigh != nullptr) continue;
+    auto& explanation = explanations[i];
     if (nearest >= Depth::kConsequence) {
       explanation.seen.emplace_back(
           "No rank in this text has an error of its own: the other ranks' output is needed.");
@@ -187,21 +223,30 @@ std::vector<int> Explanation::ranks() const {
 
 ExplainedLog explain_log(std::string_view text) {
   const PastedLog log = read_log(text);
+  const Matches matches = matches_in(log);
   std::vector<Found> found;
-  for (const auto texts :
-       {constructor_texts(), reducer_texts(), collective_texts(), warning_texts()}) {
-    for (const auto* known : texts) found.push_back({known});
-  }
+  for (const auto* known : known_texts()) found.push_back({known});
   OwnErrors errors;
-  for (const auto& stream : log.streams) {
+  std::set<int> labelled;
+  for (std::size_t i = 0; i < log.streams.size(); ++i) {
+    const auto& stream = log.streams[i];
+    if (stream.rank) labelled.insert(*stream.rank);
+    std::map<const KnownText*, std::vector<std::size_t>> places;
     std::vector<std::size_t> all;
+    for (const auto& match : matches.of[i]) {
+      if (!counts(match, stream.text, matches.contexts)) continue;
+      places[match.text].push_back(match.at);
+      all.push_back(match.at);
+    }
     for (auto& entry : found) {
-      const auto positions = places(*entry.text, stream);
-      if (positions.empty()) continue;
-      for (const auto at : positions) entry.line = std::min(entry.line, stream.number_at(at));
-      all.insert(all.end(), positions.begin(), positions.end());
-      entry.facts.by(stream.rank);
+      const auto positions = places.find(entry.text);
+      if (positions == places.end()) continue;
+      const auto line = stream.number_at(positions->second.front());
+      entry.line = std::min(entry.line, line);
+      RankFields& fields = entry.facts.by(stream.rank);
+      fields.line = std::min(fields.line, line);
       entry.streams.push_back(&stream);
+      read_fields(entry.text->fields, stream, positions->second, entry.facts);
       entry.text->read(stream, entry.facts);
     }
     collect_errors(stream, std::move(all), errors);
@@ -232,9 +277,12 @@ ExplainedLog explain_log(std::string_view text) {
   explained.lines = log.lines;
   explained.program = program_in(log);
   explained.last_error = errors.last;
+  explained.last_error_in_library = errors.in_library;
   for (const auto& entry : found)
     explained.explanations.push_back(explanation_of(entry, explained.program.value_or("train.py")));
-  if (!found.empty()) relate(explained.explanations, found.front().text->depth);
+  if (found.empty()) return explained;
+  relate(explained.explanations, found);
+  compare_ranks(explained.explanations, found, labelled);
   return explained;
 }
 

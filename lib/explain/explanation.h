@@ -42,6 +42,7 @@ struct ExplainedLog {
   std::optional<std::string> program;     // from a traceback
   std::vector<Explanation> explanations;  // closest to the cause first
   std::string last_error;                 // the last line like "ValueError: ...", known or not
+  bool last_error_in_library = false;     // of distributed training: by its name or its traceback
 };
 
 // Accepts any text, in time linear in its length. Each known text is explained once, however many

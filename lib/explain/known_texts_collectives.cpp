@@ -112,11 +112,32 @@ const KnownText kCollectiveTimeout = {
                 {"Application timeout caused pair closure"},
                 {"timed out in blocking wait"},
                 {"timed out in call to wait()"},
-                {"Timeout at NCCL work"}},
-    .not_after = "Original exception",
-    .versions = {{"NumelIn=", "about 2.2 and later"},
+                {"Timeout at NCCL work"},
+                {"Received a dump signal due to a collective timeout"},
+                {"timeout watchdog detected operation timeout"},  // nccl2/ProcessGroupNCCL.cpp
+                {"timeout - collective operation timed out"},
+                {"NCCL operation timed out"}},
+    .not_after = {"Original exception"},
+    .versions = {{"timeout watchdog detected", "about 2.15 and later"},
+                 {"NumelIn=", "about 2.2 and later"},
                  {"WorkNCCL(SeqNum=", "about 1.12 and later"},
                  {"WorkNCCL(OpType=", "about 1.11 and earlier"}},
+    .hints =
+        {{"OpType=_ALLGATHER_BASE",
+          "FSDP and ZeRO-3 gather the parameters of each module by _ALLGATHER_BASE before its "
+          "forward and its backward: every rank must run the same modules, in the same order."},
+         {"OpType=_REDUCE_SCATTER_BASE",
+          "FSDP and ZeRO reduce gradients by _REDUCE_SCATTER_BASE: a rank whose backward skips "
+          "a module leaves the others waiting."},
+         {"OpType=ALLTOALL",
+          "ALLTOALL is expert parallelism or a sequence that is divided among the ranks "
+          "(Ulysses)."},
+         {"OpType=SEND",
+          "SEND and RECV are between two ranks, usually pipeline stages: the "
+          "neighbour that did not call is the one to look at."},
+         {"OpType=RECV",
+          "SEND and RECV are between two ranks, usually pipeline stages: the "
+          "neighbour that did not call is the one to look at."}},
     .says =
         "A rank waited in a collective until its timeout: another rank did not issue it, or issued "
         "a different one.",
@@ -148,11 +169,17 @@ const KnownText kStartTimeout = {
     .rules = {&kStalledRank, &kRankCrashed},
     .phrases = {{"clients joined"},
                 {"Timed out initializing process group in store based barrier"},
-                {"client socket has timed out", true},
-                {"Socket Timeout", true},
-                {"wait timeout after", true}},
+                {"client socket has timed out", Context::kNearTorchWords},
+                {"Socket Timeout", Context::kNearTorchWords},
+                {"wait timeout after", Context::kNearTorchWords}},
+    .not_after = {"is setting up NCCL communicator"},
+    .hints = {{"timeout_dump",
+               "The key is the heartbeat monitor's: it asked the store whether another "
+               "rank wants a dump, and got no answer."}},
     .says = "Not all ranks joined the process group at startup.",
-    .means = {"Training has not started. The store counts processes, and some never joined."},
+    .means = {"Training has not started. The store counts processes, and some never joined.",
+              "Later in a run, it is a rank that waits for another at the store: a barrier of "
+              "torchrun, or a group that is being made."},
     .causes = {"A rank failed before init_process_group: its own output shows why.",
                "The world size is larger than the number of processes that were launched.",
                "A wrong address, port or network interface on some machine (MASTER_ADDR, "
@@ -160,6 +187,9 @@ const KnownText kStartTimeout = {
     .run =
         "launches the ranks on one machine, which shows whether the program or the launch is at "
         "fault",
+    .fields = {{"address", "trying to connect to ", kEndOfLine},
+               {"timeout", "wait timeout after "},
+               {"key", "keys: "}},
 };
 
 const KnownText kPeerLost = {
@@ -172,14 +202,14 @@ const KnownText kPeerLost = {
                 {"Connection closed by remote peer"},
                 {"remote process exited or there was a network error"},
                 {"A call failed possibly due to a network error or a remote process exiting"},
-                {"NCCL communicator was aborted on rank"},
                 {"successfully reached monitoredBarrier, but received errors"},
-                {"Connection reset by peer", true},
-                {"Connection refused", true},
-                {"Broken pipe", true},
-                {"Socket closed", true},
-                {"connectFullMesh", true}},
-    .not_after = "Original exception",
+                {"Connection reset by peer", Context::kNearTorchWords},
+                {"Connection refused", Context::kNearTorchWords},
+                {"Broken pipe", Context::kNearTorchWords},
+                {"Socket closed", Context::kNearTorchWords},
+                {"connectFullMesh", Context::kNearTorchWords}},
+    .not_after = {"Original exception", "Bytes failed on", "recvValue failed on",
+                  "recvVector failed on", "should dump"},
     .versions = {{"This is typically caused by a remote worker", "about 2.9 and later"}},
     .says = "The rank at the other end of a connection ended while this rank waited for it.",
     .means =
@@ -224,9 +254,10 @@ const KnownText kOwnError = {
     .depth = Depth::kCause,
     .rules = {&kRankCrashed},
     .phrases = {},
-    .says = "An error outside DistributedDataParallel ended a rank.",
-    .means = {"All ranks take part in every all-reduce, so timeouts and lost connections on the "
-              "other ranks are consequences of it."},
+    .says = "An error that is none of the known texts ended a rank.",
+    .means =
+        {"Ranks wait for each other in every collective, so timeouts and lost connections on the "
+         "other ranks are consequences of it."},
     .causes = {"See the error itself. If the log shows that the program caught it and continued, "
                "it matters only if that rank skipped a backward pass."},
     .run = "shows which rank failed first, in which step and phase",

@@ -36,6 +36,7 @@ const KnownText kUnfinishedReduction = {
                 {"your module has parameters that were not used in producing loss"},
                 {phrases::kLightningUnused}},
     .not_before = phrases::kGraphChanged,
+    .not_after = {"This assert indicates that "},  // ZeRO's
     .versions = {{"(1) passing the keyword argument", "1.2 to 1.8"},
                  {"If you already have done the above two steps", "1.2 to 1.8"},
                  {"and by making sure all `forward`", "1.9 and later"},

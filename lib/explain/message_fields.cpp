@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lib/explain/known_texts.h"
 #include "lib/explain/message_window.h"
 #include "lib/explain/wording/errors.h"
 #include "lib/explain/wording/phrases.h"
@@ -49,6 +50,37 @@ void take_names(string_view list, RankFields& fields) {
   }
 }
 
+// Nothing if the message has no such field, or one that is too long to be it.
+string_view value_of(const MessageField& field, const LogStream& stream, std::size_t at) {
+  constexpr std::size_t kWindow = 700, kValue = 160;
+  const string_view text = stream.text;
+  if (field.after.empty()) {
+    string_view word = last_of(text.substr(0, at), kValue);
+    while (!word.empty() && string_view(" :'`])").find(word.back()) != string_view::npos)
+      word.remove_suffix(1);
+    word.remove_prefix(word.find_last_of(" '`[(") + 1);
+    return word.ends_with("Error") ? string_view() : word;
+  }
+  string_view window = text.substr(at, kWindow);
+  const auto begin = window.find(field.after);
+  if (begin == string_view::npos) return {};
+  const auto from = begin + field.after.size();
+  window.remove_prefix(from);
+  auto end = window.find(field.until);
+  if (field.until.empty()) end = std::min(window.find_first_of(" ,;)]}'\"`"), window.size());
+  if (field.until == kEndOfLine && !window.empty()) {
+    const auto line = stream.line_at(at + from);
+    end = std::min(kValue, stream.lines[line].begin + stream.line(line).size() - (at + from));
+  }
+  if (end == string_view::npos || end > kValue) return {};
+  string_view value = window.substr(0, end);
+  while (!value.empty() && string_view(" .:").find(value.back()) != string_view::npos)
+    value.remove_suffix(1);
+  // "{fqn}" of a source line, and not a set.
+  const bool placeholder = value.starts_with('{') && value.find(',') == string_view::npos;
+  return placeholder ? string_view() : value;
+}
+
 void take_parameter(RankFields& fields, std::optional<int> index, string_view name) {
   if (index) fields.indices.push_back(*index);
   if (!name.empty()) fields.names.emplace_back(name);
@@ -70,6 +102,25 @@ RankFields& MessageFields::by(std::optional<int> rank) {
   RankFields& fields = ranks[rank.value_or(-1)];
   fields.rank = rank;
   return fields;
+}
+
+void read_fields(std::span<const MessageField> fields, const LogStream& stream,
+                 std::span<const std::size_t> places, MessageFields& facts) {
+  constexpr std::size_t kPlaces = 100;  // an error that repeats says the same
+  for (const auto at : places.first(std::min(places.size(), kPlaces))) {
+    // The line of a traceback that raises it: f"Missing key in checkpoint state_dict: {fqn}."
+    const auto before = last_of(string_view(stream.text).substr(0, at), 2);
+    if (before == "f\"" || before == "f'") continue;
+    for (const auto& field : fields) {
+      const std::string value(value_of(field, stream, at));
+      if (value.empty()) continue;
+      if (field.figure == kParameterName) {
+        facts.by(stream.rank).names.push_back(value);
+      } else {
+        facts.by(stream.rank).note(std::string(field.figure), value);
+      }
+    }
+  }
 }
 
 void read_nothing(const LogStream&, MessageFields&) {}

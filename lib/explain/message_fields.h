@@ -4,9 +4,11 @@
 // a short window of a message.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,8 @@ struct RankFields {
   std::vector<int> indices;        // in DistributedDataParallel's order of trainable parameters
   std::vector<std::string> names;  // in no particular order
   bool cut = false;                // the list ended in "..."
+  // Of the pasted text, where this rank first reports it.
+  std::size_t line = std::numeric_limits<std::size_t>::max();
   std::vector<std::pair<std::string, std::string>> figures;  // "collective", "ALLREDUCE"
 
   const std::string* figure(const std::string& what) const;
@@ -35,6 +39,11 @@ struct MessageFields {
 
 // Each reads all messages of its form in one stream.
 using Reader = void (*)(const LogStream& stream, MessageFields& facts);
+
+// What a table of fields says, at each of the places where a phrase begins.
+struct MessageField;
+void read_fields(std::span<const MessageField> fields, const LogStream& stream,
+                 std::span<const std::size_t> places, MessageFields& facts);
 
 void read_nothing(const LogStream& stream, MessageFields& facts);
 // "Parameter indices which did not receive grad for rank 0: 4 5", "Parameters which did ...:

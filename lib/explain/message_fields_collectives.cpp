@@ -35,6 +35,50 @@ std::string field(const std::string& text, string_view name) {
                                                        : value.find_first_of(",)."))));
 }
 
+// "[PG ID 0 PG GUID 0(default_pg) Rank 1]" and "[PG 0 (default_pg) Rank 7]", without the process
+// group's number if it has a name; "[PG 3 Rank 4]".
+std::string process_group_in(string_view before) {
+  const auto begin = before.rfind("[PG ");
+  if (begin == string_view::npos) return {};
+  auto group = until(before.substr(begin + 4), " Rank ");
+  if (const auto at = group.find("GUID "); at != string_view::npos) group.remove_prefix(at + 5);
+  if (const auto name = between(group, "(", ")"); !name.empty()) group = name;
+  return group.size() > 60 ? std::string() : std::string(group);
+}
+
+// "Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807", in each of its forms.
+void read_progress(const LogStream& stream, string_view before, string_view after,
+                   MessageFields& facts) {
+  before = last_of(before, 250);
+  RankFields& fields = facts.by(rank_of(stream, number_after(before, "Rank ")));
+  const auto line = after.substr(0, 80);
+  const auto completed = line.find("last completed");
+  if (completed == string_view::npos) return;
+  // -1: none yet.
+  const auto value = [](string_view part) {
+    const auto at = part.find("work: ");
+    const auto number = at == string_view::npos ? string_view() : part.substr(at + 6);
+    return std::string(number.substr(0, number.find_first_not_of("-0123456789")));
+  };
+  fields.note("last enqueued", value(line.substr(0, completed)));
+  fields.note("last completed", value(line.substr(completed)));
+  fields.note("process group", process_group_in(before));
+}
+
+// The innermost frame of a stack that is not a library's: "train.py:49".
+std::string users_frame(string_view stack) {
+  constexpr string_view kFrom = " from ";
+  for (auto at = stack.find(kFrom); at != string_view::npos; at = stack.find(kFrom, at + 1)) {
+    const auto frame = until(stack.substr(at + kFrom.size(), 300), " ");
+    const auto colon = frame.find(".py:");
+    if (colon == string_view::npos) continue;
+    const bool library = frame.find("-packages/") != string_view::npos ||
+                         frame.find("lib/python") != string_view::npos;
+    if (!library) return std::string(frame);
+  }
+  return {};
+}
+
 }  // namespace
 
 void read_fingerprints(const LogStream& stream, MessageFields& facts) {
@@ -99,20 +143,26 @@ void read_timeouts(const LogStream& stream, MessageFields& facts) {
     fields.note("elements", field(print, "NumelIn="));
     fields.note("timeout in ms", field(print, "Timeout(ms)="));
   });
-  each_window(stream, "last enqueued ", [&](string_view before, string_view after) {
-    const auto rank_in_text = number_after(last_of(before, 200), "Rank ");
-    RankFields& fields = facts.by(rank_of(stream, rank_in_text));
-    const auto line = after.substr(0, 80);
-    const auto completed = line.find("last completed");
-    if (completed == string_view::npos) return;
-    // -1: none yet.
-    const auto value = [](string_view part) {
-      const auto at = part.find("work: ");
-      const auto number = at == string_view::npos ? string_view() : part.substr(at + 6);
-      return std::string(number.substr(0, number.find_first_not_of("-0123456789")));
-    };
-    fields.note("last enqueued", value(line.substr(0, completed)));
-    fields.note("last completed", value(line.substr(completed)));
+  for (const string_view words : {"last enqueued ", "Last enqueued "}) {
+    each_window(stream, words, [&](string_view before, string_view after) {
+      read_progress(stream, before, after, facts);
+    });
+  }
+  each_window(
+      stream, "Received a dump signal due to a collective timeout from ",
+      [&](string_view before, string_view after) {
+        const auto rank_in_text = number_after(last_of(before, 60), "Rank ");
+        if (const auto first = number_after(after.substr(0, 14), "rank "))
+          facts.by(rank_of(stream, rank_in_text)).note("signalled by rank", std::to_string(*first));
+      });
+  // "#0 all_reduce from .../torch/distributed/distributed_c10d.py:2501 #1 train from train.py:49"
+  constexpr string_view kStack = "Stack trace of the failed collective: ";
+  const string_view text = stream.text;
+  if (const auto at = text.find(kStack); at != string_view::npos)
+    facts.by(stream.rank).note("called at", users_frame(text.substr(at + kStack.size(), 20'000)));
+  each_window(stream, "Aborting process on rank ", [&](string_view, string_view after) {
+    if (after.substr(0, 40).find("timeout") == string_view::npos) return;
+    facts.by(rank_of(stream, small_number_in(after))).note("waited", "until its timeout");
   });
   each_window(stream, "Timed out waiting ", [&](string_view, string_view after) {
     const auto operation = between(after.substr(0, 60), "ms for ", " operation");

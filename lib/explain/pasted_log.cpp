@@ -90,6 +90,12 @@ std::size_t length_of_preamble(string_view text) {
   if (word.empty() || word.size() > kMax) return 0;
   for (const string_view level : {"INFO", "WARNING", "ERROR", "stderr", "stdout", "-", "|"})
     if (word == level || word == std::string(level) + ":") return word.size();
+  // TorchX: role and replica, "trainer/0"
+  const auto slash = word.rfind('/');
+  if (slash != string_view::npos && slash > 0 && slash + 1 < word.size() &&
+      std::isalpha(static_cast<unsigned char>(word.front())) != 0 &&
+      std::all_of(word.begin() + static_cast<std::ptrdiff_t>(slash) + 1, word.end(), is_digit))
+    return word.size();
   const bool is_time = word.find_first_not_of("0123456789:.,TZEWIF+-/") == string_view::npos &&
                        std::any_of(word.begin(), word.end(), is_digit);
   return is_time ? word.size() : 0;
@@ -104,7 +110,12 @@ std::optional<Label> take_label(string_view& line) {
     auto label = torch_label(rest);
     if (!label) label = mpi_label(rest);
     if (label) {
-      line = rest;
+      // torchrun's tee puts its label before PyTorch's, and Ray or a nested launcher a second one.
+      for (auto next = std::optional(label); next; next = torch_label(rest)) {
+        if (!next->of_one_node || label->of_one_node) label = next;
+        line = rest;
+        drop_blanks(rest);
+      }
       return label;
     }
     const auto preamble = length_of_preamble(rest);

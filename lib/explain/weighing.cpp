@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Interprets the fields of several ranks together.
+#include "lib/explain/weighing.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "lib/diagnose/facts.h"
 #include "lib/explain/explanation.h"
 #include "lib/explain/known_texts.h"
 
 namespace ddp_doctor {
-namespace {
 
-// The ranks that report this field, and its different values.
-struct Figures {
-  std::vector<int> ranks;
-  std::set<std::string> values;
-};
-
-Figures figures_of(const Explanation& explanation, const std::string& what) {
-  Figures figures;
+FigureValues figures_of(const Explanation& explanation, const std::string& what) {
+  FigureValues figures;
   for (const auto& fields : explanation.fields) {
     const auto* value = fields.figure(what);
     if (value == nullptr) continue;
@@ -33,12 +27,11 @@ bool is_in(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// The ranks with the smallest value, if the values differ.
-std::vector<int> behind(const Explanation& explanation, const std::string& what) {
+std::vector<int> behind(const std::vector<RankFields>& ranks, const std::string& what) {
   std::vector<int> last;
   long long smallest = 0;
   bool differ = false;
-  for (const auto& fields : explanation.fields) {
+  for (const auto& fields : ranks) {
     const auto* value = fields.figure(what);
     if (value == nullptr || !fields.rank) continue;
     const long long number = std::atoll(value->c_str());
@@ -53,14 +46,11 @@ std::vector<int> behind(const Explanation& explanation, const std::string& what)
   return differ ? last : std::vector<int>();
 }
 
-// Moves the rule to that place among those that come into question, or adds it there.
 void put(Explanation& explanation, const Rule& rule, std::ptrdiff_t place) {
   auto& rules = explanation.rules;
   std::erase(rules, rule.code);
   rules.insert(rules.begin() + place, rule.code);
 }
-
-}  // namespace
 
 void weigh_unused(Explanation& explanation) {
   std::vector<const RankFields*> lists;
@@ -128,7 +118,7 @@ void weigh_fingerprints(Explanation& explanation) {
                     fmt::join(shapes.values, " and ")));
     put(explanation, kRankDependentGraph, 1);
   }
-  const auto late = behind(explanation, "number");
+  const auto late = behind(explanation.fields, "number");
   if (!late.empty())
     explanation.seen.push_back(
         fmt::format("{} issued fewer calls than the others.", "R" + ranks_of(late).substr(1)));
@@ -137,37 +127,6 @@ void weigh_fingerprints(Explanation& explanation) {
 void weigh_suspects(Explanation& explanation) {
   if (explanation.suspects.empty()) return;
   explanation.seen.push_back(fmt::format("Look at {} first.", ranks_of(explanation.suspects)));
-}
-
-void weigh_timeouts(Explanation& explanation) {
-  const auto numbers = figures_of(explanation, "number");
-  const auto operations = figures_of(explanation, "collective");
-  const auto sizes = figures_of(explanation, "elements");
-  if (operations.values.size() > 1 || (numbers.values.size() == 1 && sizes.values.size() > 1)) {
-    explanation.seen.push_back(fmt::format(
-        "Ranks wait in different collectives ({}): they issued different calls ({}).",
-        fmt::join(operations.values.size() > 1 ? operations.values : sizes.values, " and "),
-        kCollectiveMismatch.code));
-    put(explanation, kCollectiveMismatch, 0);
-  }
-  auto late = behind(explanation, "last enqueued");
-  if (late.empty()) late = behind(explanation, "number");
-  // Ranks that reported nothing, with numbers below those that timed out.
-  const auto waited = explanation.ranks();
-  constexpr int kManyRanks = 100'000;
-  if (late.empty() && waited.size() > 1 && waited.back() < kManyRanks) {
-    for (int rank = 0; rank < waited.back(); ++rank) {
-      if (!is_in(waited, rank)) late.push_back(rank);
-    }
-    if (!late.empty())
-      explanation.seen.push_back(fmt::format("{} waited; there is no such message from {}.",
-                                             "R" + ranks_of(waited).substr(1), ranks_of(late)));
-  } else if (!late.empty()) {
-    explanation.seen.push_back(
-        fmt::format("{} issued fewer calls than the others.", "R" + ranks_of(late).substr(1)));
-  }
-  explanation.suspects = late;
-  weigh_suspects(explanation);
 }
 
 }  // namespace ddp_doctor

@@ -44,7 +44,9 @@ ParityStep step_of(const json& content) {
 ParityFigures load_parity_figures(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in)
-    throw Error(fmt::format("{}: no figures of a comparison with one process", file.string()));
+    throw Error(
+        fmt::format("{}: no figures of a comparison with one process; run ddp-doctor parity again",
+                    file.string()));
   try {
     const json content = json::parse(in);
     ParityFigures figures;
@@ -54,6 +56,7 @@ ParityFigures load_parity_figures(const std::filesystem::path& file) {
     }
     for (const auto& step : content.at("steps")) figures.steps.push_back(step_of(step));
     figures.random = content.at("random").get<std::vector<std::string>>();
+    figures.frozen_differ = content.at("frozen_differ").get<std::vector<std::string>>();
     figures.low_precision = content.at("low_precision").get<bool>();
     return figures;
   } catch (const std::exception& error) {

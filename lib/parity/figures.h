@@ -48,7 +48,9 @@ struct ParityFigures {
   std::string impossible;  // why there is nothing to compare; then the rest is empty
   std::vector<ParityStep> steps;
   std::vector<std::string> random;  // where the ranks' program drew random numbers
-  bool low_precision = false;       // float16 or bfloat16 in the forward
+  // Types of modules whose frozen weights are not the same on all ranks.
+  std::vector<std::string> frozen_differ;
+  bool low_precision = false;  // float16 or bfloat16 in the forward
 };
 
 // Throws Error if the file is missing or damaged.

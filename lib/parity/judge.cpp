@@ -23,6 +23,7 @@ constexpr double kLowPrecisionFloor =
 // A gradient that is zero but for rounding counts as rounding of the whole.
 constexpr double kTiny = 1e-6;
 constexpr double kSameWeights = 1e-3;
+constexpr double kSameShares = 1e-4;  // what rounding may do to weights that are solved for
 // Where the order of the samples changes more of a gradient, it is not rounding that does it.
 constexpr double kMostRounding = 0.05;
 constexpr std::size_t kNamed = 6;
@@ -58,10 +59,16 @@ class StepJudge {
 
   ComparedStep compared() const {
     const double length = total_.size() > 0 ? total_.norm(kOfOne) : 0.0;
-    const auto relative = [&](double distance) { return length > 0 ? distance / length : 0.0; };
-    return {step_.step, step_.parameters.size(), equal_.size(),
-            length > 0 ? relative(total_.distance(kOfRanks, kOfOne)) : 0.0,
-            length > 0 ? relative(total_.distance(kPermuted, kOfOne)) : 0.0};
+    const auto relative = [&](std::size_t of) {
+      const double distance = total_.size() > 0 ? total_.distance(of, kOfOne) : 0.0;
+      return length > 0 ? distance / length : distance > 0 ? INFINITY : 0.0;
+    };
+    return {step_.step, step_.parameters.size(), equal_.size(), relative(kOfRanks),
+            relative(kPermuted)};
+  }
+
+  bool has_gradients() const {
+    return total_.size() > 0 && (total_.norm(kOfRanks) > 0 || total_.norm(kOfOne) > 0);
   }
 
   bool differs() const { return !different_.empty(); }
@@ -69,6 +76,7 @@ class StepJudge {
   // Why one process is no reference; empty if it is.
   std::string unusable() const {
     if (compared().rounding <= kMostRounding) return {};
+    if (const auto reason = chance(); !reason.empty()) return reason;
     return fmt::format(
         "in step {} the order of the samples alone changes the gradients of one process by {:.0f} "
         "%, "
@@ -78,9 +86,12 @@ class StepJudge {
 
   // Why the difference may not be the ranks'; empty if it is.
   std::string doubt() const {
-    for (const auto& where : figures_.random) {
-      if (where.starts_with("in ")) return "random numbers are drawn " + where;
-    }
+    if (const auto reason = chance(); !reason.empty()) return reason;
+    if (!figures_.frozen_differ.empty())
+      return fmt::format(
+          "{}, which no optimizer holds, has other weights on each rank, and one process has those "
+          "of rank 0",
+          fmt::join(figures_.frozen_differ, ", "));
     if (!figures_.random.empty() && !step_.parameters.empty() && total_.norm(kOfOne) == 0)
       return "one process has no gradients on these samples";
     if (step_.padded && !step_.alone.empty() &&
@@ -89,6 +100,14 @@ class StepJudge {
              "what the model computes";
     if (step_.module && step_.module->type == "input")
       return "the model gets other inputs in one process than the ranks' samples give it";
+    return {};
+  }
+
+  // Where the forward draws random numbers; empty if it does not.
+  std::string chance() const {
+    for (const auto& where : figures_.random) {
+      if (where.starts_with("in ")) return "random numbers are drawn " + where;
+    }
     return {};
   }
 
@@ -189,9 +208,10 @@ class StepJudge {
     if (count < 2) return {};
     const auto ranks = mixture_of(total_, kOfRanks, kAlone, count);
     const auto one = mixture_of(total_, kOfOne, kAlone, count);
-    // Weights are solved for from all gradients together, and then hold for each of them.
     if (ranks.rest > kMultiple * allowed_rest() || one.rest > kMultiple * allowed_rest()) return {};
     if (same(ranks.weights, one.weights)) return {};
+    // Weights are solved for from all gradients together, and hold for each of them.
+    if (!hold(ranks.weights, kOfRanks) || !hold(one.weights, kOfOne)) return {};
     Finding finding = begin(kParityWeighting);
     finding.evidence["ranks"] = step_.alone;
     finding.evidence["weights"] = ranks.weights;
@@ -241,6 +261,17 @@ class StepJudge {
     return sums;
   }
 
+  bool hold(const std::vector<double>& weights, std::size_t target) const {
+    return std::all_of(
+        step_.parameters.begin(), step_.parameters.end(), [&](const ParityParameter& parameter) {
+          const auto& products = parameter.products;
+          double largest = allowed(products);  // each of them rounds, too
+          for (std::size_t i = 0; i < weights.size(); ++i)
+            largest = std::max(largest, floor_ * std::abs(weights[i]) * products.norm(kAlone + i));
+          return distance_to_mixture(products, target, kAlone, weights) <= largest;
+        });
+  }
+
   // What rounding leaves of a fit to all gradients together.
   double allowed_rest() const {
     return std::max(total_.distance(kPermuted, kOfOne), floor_ / kMultiple * total_.norm(kOfOne));
@@ -255,19 +286,27 @@ class StepJudge {
                           [](const std::string& name) { return name.ends_with("-100"); });
     std::stable_partition(names.begin(), names.end(),
                           [](const std::string& name) { return name == "samples"; });
+    // Several counts may be nearly proportional to each other: the nearest one, or the first of
+    // those that are as near.
+    std::string nearest;
+    double least = kSameWeights;
     for (const std::size_t groups : {std::size_t{1}, micro_batches()}) {
       for (const auto& name : names) {
-        const auto& counts = step_.counts.at(name);
-        if (counts.size() == weights.size() &&
-            alike(shares(counts, groups), shares(weights, groups)))
-          return name;
+        const double distance =
+            farthest(shares(step_.counts.at(name), groups), shares(weights, groups));
+        if (distance > (nearest.empty() ? least : least - kSameShares)) continue;
+        nearest = name;
+        least = distance;
       }
     }
-    return {};
+    return nearest;
   }
 
-  static bool alike(const std::vector<double>& a, const std::vector<double>& b) {
-    return !a.empty() && !b.empty() && same(a, b);
+  static double farthest(const std::vector<double>& a, const std::vector<double>& b) {
+    if (a.empty() || a.size() != b.size()) return INFINITY;
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+    return largest;
   }
 
   // Each as a share of those of its group: the i-th of every rank, or of all. Empty if a group is.
@@ -415,11 +454,14 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
   parity.inconclusive = figures.impossible;
   if (!figures.steps.empty())
     parity.notes.emplace_back(
-        "changed in both runs: dropout is off, torch.compile is off; the one process is given the "
+        "changed in both runs: dropout and stochastic depth are off, torch.compile is off; the one "
+        "process is given the "
         "samples and the weights of the ranks");
+  bool any = false;
   for (const auto& step : figures.steps) {
     const StepJudge judge(step, figures, world_size);
     parity.steps.push_back(judge.compared());
+    any = any || judge.has_gradients();
     if (!step.not_told.empty()) {
       const std::string note = fmt::format(
           "not compared with one process: {}, whose gradients could not be put together "
@@ -438,8 +480,6 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
       parity.inconclusive = doubt;
     }
   }
-  const bool any = std::any_of(parity.steps.begin(), parity.steps.end(),
-                               [](const ComparedStep& step) { return step.parameters > 0; });
   if (parity.inconclusive.empty() && !any)
     parity.inconclusive = "no parameter has a gradient that could be compared";
   return parity;
@@ -448,11 +488,13 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
 std::string summary_of(const Parity& parity, int world_size) {
   if (!parity.inconclusive.empty())
     return "cannot be compared with one process: " + parity.inconclusive;
-  std::size_t parameters = 0, equal = 0;
   double distance = 0, rounding = 0;
+  ComparedStep worst;  // optimizers that step in turn hold different parameters
   for (const auto& step : parity.steps) {
-    parameters = std::max(parameters, step.parameters);
-    equal = equal == 0 ? step.equal : std::min(equal, step.equal);
+    const auto order = [](const ComparedStep& of) {
+      return std::pair(of.parameters - of.equal, of.parameters);
+    };
+    if (order(step) >= order(worst)) worst = step;
     distance = std::max(distance, step.distance);
     rounding = std::max(rounding, step.rounding);
   }
@@ -460,7 +502,7 @@ std::string summary_of(const Parity& parity, int world_size) {
       "gradients of {} are {}those of one process: {} of {} parameters within rounding in {} "
       "(largest difference {:.1e}; rounding alone {:.1e})",
       count_of(static_cast<std::size_t>(world_size), "rank"), parity.findings.empty() ? "" : "not ",
-      equal, parameters, count_of(parity.steps.size(), "step"), distance, rounding);
+      worst.equal, worst.parameters, count_of(parity.steps.size(), "step"), distance, rounding);
 }
 
 }  // namespace ddp_doctor

@@ -31,12 +31,17 @@ class Products {
   std::vector<double> values_;
 };
 
-// Vector `target` as a weighted sum of `count` vectors from `first` on, by least squares.
+// Vector `target` as a weighted sum of `count` vectors from `first` on, by least squares. Vectors
+// that follow from each other have no weights: all are 0, and the rest is the length of `target`.
 struct Mixture {
   std::vector<double> weights;
   double rest = 0.0;  // the distance that remains
 };
 Mixture mixture_of(const Products& products, std::size_t target, std::size_t first,
                    std::size_t count);
+
+// Of vector `target` to such a sum.
+double distance_to_mixture(const Products& products, std::size_t target, std::size_t first,
+                           const std::vector<double>& weights);
 
 }  // namespace ddp_doctor

@@ -29,7 +29,7 @@ CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
 TIMEOUT, PATIENCE, DEADLINE = 15, 60, 400
 
 Expected = collections.namedtuple("Expected", "rule ranks steps parameters line")
-Label = collections.namedtuple("Label", "expected also never ranks inconclusive")
+Label = collections.namedtuple("Label", "expected also never ranks inconclusive command")
 Outcome = collections.namedtuple("Outcome", "code stdout stderr command withdrawn")
 
 
@@ -52,11 +52,11 @@ def label_of(text):
             marks.get(rule, marks.get("here"))))
     also, never, ranks = (re.findall(rf"^# {key}: (.*)$", text, re.M) for key in ("also", "never", "ranks"))
     return Label(dict(expected), " ".join(also).split(), " ".join(never).split(), int(ranks[0]) if ranks else 2,
-                 "\n# verdict: inconclusive\n" in text)
+                 "\n# verdict: inconclusive\n" in text, "parity" if "\n# command: parity\n" in text else "run")
 
 
-def run_doctor(program, ranks, timeout, options, arguments):
-    command = [DOCTOR, "run", "--nproc-per-node", str(ranks), "--timeout", str(timeout), "--format", "json",
+def run_doctor(program, label, timeout, options, arguments):
+    command = [DOCTOR, label.command, "--nproc-per-node", str(label.ranks), "--timeout", str(timeout), "--format", "json",
                "--python", sys.executable, *options, str(program), "--", *arguments]
     with tempfile.TemporaryDirectory(prefix="ddp-doctor-corpus-") as name:
         folder = pathlib.Path(name)
@@ -119,12 +119,12 @@ def hung_in_torch(report, program):
 class Corpus(unittest.TestCase):
     maxDiff = None
 
-    def examine(self, program, ranks, timeout, options, arguments):
+    def examine(self, program, label, timeout, options, arguments):
         reason = unmet_need(program)
         if reason:
             skip(reason)
         for attempt in (1, 2):
-            outcome = run_doctor(program, ranks, timeout, options, arguments)
+            outcome = run_doctor(program, label, timeout, options, arguments)
             self.assertIsNotNone(outcome.code, self.explain("killed at its deadline", outcome))
             self.assertTrue(outcome.stdout, self.explain("no report", outcome))
             report = json.loads(outcome.stdout)
@@ -142,7 +142,8 @@ class Corpus(unittest.TestCase):
         return "\n--- ".join([what, *map(describe, findings), stderr, f"repeat with: {repeat}"])
 
     def finds(self, program, label, options):
-        outcome, report = self.examine(program, label.ranks, TIMEOUT * label.ranks // 2, ["--fix", "--repeats", "0", "--in-place", *options], ["bug"])
+        fixes = ["--fix", "--repeats", "0", "--in-place"] if label.command == "run" else []
+        outcome, report = self.examine(program, label, TIMEOUT * label.ranks // 2, [*fixes, *options], ["bug"])
         findings = report["findings"]
         wrong = []
         left = list(findings)
@@ -169,7 +170,7 @@ class Corpus(unittest.TestCase):
             self.assertIn("healthy", [run["verdict"] for run in report["runs"][1:]], self.explain(proofs, outcome))
 
     def is_quiet(self, program, label, arguments):
-        outcome, report = self.examine(program, label.ranks, PATIENCE, [], arguments)
+        outcome, report = self.examine(program, label, PATIENCE, [], arguments)
         alarms = [describe(finding) for finding in all_findings(report["findings"])
                   if finding["severity"] != "advice" or finding["rule"] in label.never]
         self.assertEqual(alarms, [], self.explain("false alarm", outcome))

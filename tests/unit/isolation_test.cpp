@@ -154,6 +154,22 @@ TEST_P(IsolationTest, CoversTheFoldersThatArgumentsName) {
   EXPECT_THAT(view->written(), ElementsAre(out / "run/model.pt"));
 }
 
+TEST_P(IsolationTest, CoversWhatLinksLeadToButNoInstalledSoftware) {
+  const fs::path scratch = fs::canonical(folder_.path()) / "scratch";
+  const fs::path python = fs::canonical(folder_.path()) / "python" / "bin";
+  fs::create_directories(scratch);
+  fs::create_directories(python);
+  write(python / "python3", "");
+  write(project_ / ".venv" / "pyvenv.cfg", "");
+  fs::create_directory(project_ / ".venv" / "bin");
+  fs::create_symlink(scratch, "checkpoints");
+  fs::create_symlink(python / "python3", ".venv/bin/python3");
+  fs::create_symlink("/usr/bin/env", "env");
+  const auto apart = isolation();
+  if (!apart) GTEST_SKIP() << why_not_;
+  EXPECT_THAT(apart->folders(), ElementsAre(project_, scratch));
+}
+
 TEST_P(IsolationTest, CoversTheWorkingFolderOfACommand) {
   EXPECT_THAT(folders_of({ProgramOptions{.words = {"sh", "-c", "torchrun train.py"}}}),
               ElementsAre(project_));

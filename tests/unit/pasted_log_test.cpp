@@ -48,6 +48,13 @@ TEST(PastedLog, LooksPastWhatStandsBeforeALabel) {
             (Streams{{"-", "50%|#### | 1/2 "}, {"1", "a "}}));
 }
 
+// NVIDIA-NeMo/Speech#14399, pytorch/torchchat#1087
+TEST(PastedLog, LabelsOfNestedLaunchers) {
+  EXPECT_EQ(streams_of("trainer-0/3 [default1]:[rank9]: a\n[default1]:[rank9]: b"),
+            (Streams{{"9", "a b "}}));
+  EXPECT_EQ(streams_of("[rank1]:[rank1]: a"), (Streams{{"1", "a "}}));
+}
+
 TEST(PastedLog, TakesNothingElseForALabel) {
   EXPECT_EQ(streams_of("[1]: params[0] in this"), (Streams{{"-", "[1]: params[0] in this "}}));
   EXPECT_EQ(streams_of("[Rank 1] Watchdog"), (Streams{{"-", "[Rank 1] Watchdog "}}));

@@ -59,14 +59,23 @@ std::string nothing_known(const ExplainedLog& log) {
   const std::string program = log.program.value_or("train.py");
   if (log.last_error.empty()) {
     return fmt::format(
-        "found no known message of DistributedDataParallel in {} line(s). Paste the whole output "
+        "found no known message of distributed training in {} line(s). Paste the whole output "
         "of every rank, from the first traceback to the end, or examine the training itself: "
         "`ddp-doctor run {}`",
         log.lines, program);
   }
+  if (log.last_error_in_library) {
+    return fmt::format(
+        "found no message that it knows in {} line(s), although the last error in it is raised by "
+        "a "
+        "library of distributed training: {}\nIf only some ranks raise it, paste the output of the "
+        "others too, or run `ddp-doctor run {}`, which names the rank that failed first",
+        log.lines, log.last_error, program);
+  }
   return fmt::format(
-      "found no known message of DistributedDataParallel in {} line(s). The last error in it is "
-      "not about distributed training: {}\nIf only some ranks raise it, paste the output of the "
+      "found no known message of distributed training in {} line(s). The last error in it "
+      "does not mention distributed training: {}\nIf only some ranks raise it, paste the output of "
+      "the "
       "others too, or run `ddp-doctor run {}`, which names the rank that failed first",
       log.lines, log.last_error, program);
 }

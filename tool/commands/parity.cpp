@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lib/error.h"
 #include "tool/cli/command.h"
 #include "tool/cli/output.h"
@@ -12,6 +14,23 @@
 #include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
+namespace {
+
+// What to type where no program stands before "--": the launcher's program, if its words show one.
+std::string how_to_give_it(const std::optional<std::vector<std::string>>& words) {
+  if (!words) return "parity needs a program: ddp-doctor parity train.py";
+  const auto script = std::find_if(words->begin(), words->end(),
+                                   [](const std::string& word) { return word.ends_with(".py"); });
+  const bool found = script != words->end();
+  const std::vector<std::string> arguments(found ? script + 1 : script, words->end());
+  return fmt::format(
+      "parity starts the ranks and the one process itself, without a launcher: "
+      "ddp-doctor parity --nproc-per-node 2 {}{}",
+      found ? shell_line({*script}) : "train.py",
+      arguments.empty() ? "" : " -- " + shell_line(arguments));
+}
+
+}  // namespace
 
 Action setup_parity(CLI::App& app) {
   struct Options {
@@ -29,8 +48,7 @@ Action setup_parity(CLI::App& app) {
                  "train.py, which ddp-doctor starts as several ranks, and then as one process; put "
                  "its own arguments after --:\n"
                  "ddp-doctor parity train.py -- --lr 0.1")
-      ->type_name("PROGRAM")
-      ->required();
+      ->type_name("PROGRAM");
   add_program_flags(app, options->flags);
   app.get_option("--steps")->description(
       "Compare the gradients of this many optimizer steps, and of a few further ones in which the "
@@ -39,7 +57,7 @@ Action setup_parity(CLI::App& app) {
                  "Further arguments for the one process: \"--tp 1\"")
       ->type_name("WORDS");
   app.add_option("--budget", options->parity.budget_mib,
-                 "MiB that batches, weights and gradients of the ranks may take on disk")
+                 "MiB that a rank may write of its batches, weights and gradients")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->capture_default_str();
   app.add_option("--out", options->out, "Keep the records in this directory")->type_name("DIR");
@@ -48,6 +66,7 @@ Action setup_parity(CLI::App& app) {
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
+    if (options->program.empty()) throw Error(how_to_give_it(call.words));
     if (kind_of_program(options->program) == ProgramKind::kTorchScript)
       throw Error(
           fmt::format("{}: parity compares programs in Python; a TorchScript program is "

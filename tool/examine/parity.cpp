@@ -90,7 +90,7 @@ Report examine_parity(const ProgramOptions& program, const ParityOptions& parity
     const Report seen = read_examination(runs.folder());
     const fs::path figures = parity_figures(runs.folder());
     if (ranks_disagree(seen)) {
-      write_impossible(figures, "the ranks do not agree among themselves; fix that first");
+      write_impossible(figures, "the ranks' own run has errors; fix these first");
     } else {
       ProgramOptions one = with_role(program, "reference", folder);
       one.world_size = 1;

@@ -34,6 +34,22 @@ bool is_system(const fs::path& folder) {
          (lies_in(folder, "/dev") && !lies_in(folder, "/dev/shm"));
 }
 
+// Installed software, which a training does not write: what a virtual environment links to, for
+// one. Root could.
+bool is_installed(const fs::path& path) {
+  constexpr const char* kRoots[] = {"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/nix"};
+  return std::any_of(std::begin(kRoots), std::end(kRoots),
+                     [&](const char* root) { return lies_in(path, root); });
+}
+
+bool lies_in_virtual_environment(const fs::path& folder, const fs::path& path) {
+  std::error_code failure;
+  for (fs::path above = path.parent_path(); !above.empty(); above = above.parent_path()) {
+    if (fs::exists(folder / above / "pyvenv.cfg", failure)) return true;
+  }
+  return false;
+}
+
 std::string named(const std::vector<fs::path>& folders) {
   std::string names;
   for (const auto& folder : folders) names += (names.empty() ? "" : ", ") + folder.string();
@@ -286,7 +302,10 @@ Isolation::Isolation(const std::vector<ProgramOptions>& programs, const fs::path
         const bool above = std::any_of(folders.begin(), folders.end(), [&](const fs::path& known) {
           return lies_in(known, target);
         });
-        if (!failure && !above && !lies_in(store_, target)) add_folder(folders, target);
+        if (failure || above || lies_in(store_, target) || is_installed(target) ||
+            lies_in_virtual_environment(folders[i], path))
+          continue;
+        add_folder(folders, target);
       }
       states_.push_back(std::move(state));
     }

@@ -34,6 +34,8 @@ void add_parity(Report& report, Parity parity) {
     all.push_back(finding);
   }
   report.findings = nest_consequences(std::move(all));
+  if (!parity.inconclusive.empty() && !report.findings.empty())
+    parity.notes.push_back("not compared with one process: " + parity.inconclusive);
   report.parity = std::move(parity);
 }
 

@@ -187,6 +187,16 @@ RunReport run_from(const ordered_json& json) {
   return run;
 }
 
+Parity parity_from(const ordered_json& json) {
+  Parity parity;
+  if (const auto& reason = json.at("inconclusive"); !reason.is_null()) parity.inconclusive = reason;
+  for (const auto& step : json.at("steps"))
+    parity.steps.push_back({step.at("step"), step.at("parameters"), step.at("equal"),
+                            number_from(step.at("distance")), number_from(step.at("rounding"))});
+  parity.notes = json.at("notes").get<std::vector<std::string>>();
+  return parity;
+}
+
 Report report_from(const ordered_json& json) {
   Report report;
   report.tool_version = json.at("tool").at("version");
@@ -204,6 +214,8 @@ Report report_from(const ordered_json& json) {
     report.suppressed.push_back({finding_from(suppressed.at("finding")),
                                  suppressed.at("suppression"), suppressed.at("reason")});
   }
+  if (const auto found = json.find("parity"); found != json.end())
+    report.parity = parity_from(*found);
   report.unused_suppressions = json.at("unused_suppressions").get<std::vector<std::string>>();
   for (const auto& partial : json.at("partial_suppressions"))
     report.partial_suppressions.push_back({partial.at("suppression"), partial.at("left")});

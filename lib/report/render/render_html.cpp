@@ -48,6 +48,9 @@ class Html {
     if (!report_.difference.empty())
       out_ << "<p><strong>Difference:</strong> " << escaped(report_.difference) << "</p>\n";
     findings();
+    if (report_.parity) {
+      for (const auto& note : report_.parity->notes) fact(note);
+    }
     plots();
     out_ << "<h2>Figures</h2>\n";
     for (const auto& figures : figures_of(report_)) table(figures);

@@ -137,16 +137,11 @@ void print_steps(const Report& report, const RenderOptions& options, std::ostrea
 }
 
 void print_parity(const Report& report, const RenderOptions& options, std::ostream& out) {
-  if (!report.parity || report.parity->steps.empty()) return;
-  Table table({"step", "parameters", "equal", "difference", "rounding alone"});
-  for (const auto& step : report.parity->steps)
-    table.add({std::to_string(step.step), std::to_string(step.parameters),
-               std::to_string(step.equal), fmt::format("{:.1e}", step.distance),
-               fmt::format("{:.1e}", step.rounding)});
-  out << '\n'
-      << bold(options, fmt::format("Gradients of {} against one process on the same samples",
-                                   count_of(static_cast<std::size_t>(report.world_size), "rank")))
-      << '\n';
+  const Figures steps = parity_steps(report);
+  if (steps.rows.empty()) return;
+  Table table(steps.head);
+  for (const auto& row : steps.rows) table.add(row);
+  out << '\n' << bold(options, steps.caption) << '\n';
   table.print(out);
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "lib/diagnose/facts.h"
 #include "lib/report/value/cells.h"
 
 namespace ddp_doctor {
@@ -26,6 +27,10 @@ class Collector {
         if (report_.runs.size() > 1) mesh.caption = run.label + ": " + mesh.caption;
         tables_.push_back(std::move(mesh));
       }
+    }
+    if (report_.parity) {
+      auto steps = parity_steps(report_);
+      table(steps.caption, steps.head, std::move(steps.rows));
     }
     gradients();
     drift();
@@ -175,6 +180,21 @@ Figures ddp_fields(const RunReport& run) {
     figures.rows[row->second][field.moment == "construction" ? 1 : 2] =
         field.value.empty() ? "-" : field.value;
   }
+  return figures;
+}
+
+Figures parity_steps(const Report& report) {
+  Figures figures{fmt::format("Gradients of {} against one process on the same samples",
+                              count_of(static_cast<std::size_t>(report.world_size), "rank")),
+                  {"step", "parameters", "equal", "difference", "rounding alone"},
+                  {},
+                  0,
+                  true};
+  if (!report.parity) return figures;
+  for (const auto& step : report.parity->steps)
+    figures.rows.push_back({std::to_string(step.step), std::to_string(step.parameters),
+                            std::to_string(step.equal), fmt::format("{:.1e}", step.distance),
+                            fmt::format("{:.1e}", step.rounding)});
   return figures;
 }
 

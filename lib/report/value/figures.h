@@ -27,4 +27,7 @@ Figures mesh_figures(const RunReport& run);
 // DDP's logging data: its fields at construction and at the last sampled iteration.
 Figures ddp_fields(const RunReport& run);
 
+// Each compared step against one process.
+Figures parity_steps(const Report& report);
+
 }  // namespace ddp_doctor

@@ -47,6 +47,8 @@ class Script:
             if each["impossible"]:
                 raise Impossible(each["impossible"])
         self.random = sorted({where for each in told for where in each["random"]})
+        self.frozen_differ = sorted(
+            kind for kind, print_ in told[0]["frozen"].items() if any(each["frozen"].get(kind, print_) != print_ for each in told))
         self.cycle = _cycle(told[0]["stepped"])
         numbers = sorted(set.intersection(*(set(each["captured"]) for each in told)))
         if not numbers:

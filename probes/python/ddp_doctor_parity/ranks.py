@@ -11,6 +11,7 @@ import random
 import struct
 import sys
 import time
+from collections.abc import Mapping
 
 from . import Impossible, samples, seams, tensors
 
@@ -69,9 +70,11 @@ class Ranks(seams.Watcher):
         self.earlier = collections.deque(maxlen=4)  # (step, interval) before this one
         self.losses, self.outputs, self.clipped = [], [], {}
         self.states = {}  # (type of a module, name of a tensor in it) -> what no optimizer holds, at its first forward in this step
+        self.frozen = {}  # type of a module -> fingerprint of the weights in it that no optimizer holds, in the first step
         self.known = set()  # modules whose state was kept in this step
         self.names = {}
         self.captured, self.uneven, self.scan_begins = [], [], 0.0
+        self.written = 0  # bytes, within the budget
         self.signature = ""
         self.random_state, self.random = None, set()
         self.low_precision = False
@@ -113,6 +116,9 @@ class Ranks(seams.Watcher):
         state = state_of(module, self.optimizers)
         if sum(tensor.numel() * tensor.element_size() for tensor in state.values()) <= MOST_STATE:
             self.states.update({key: tensors.kept(self.torch, tensor) for key, tensor in state.items()})
+            weights = [tensor for tensor in state.values() if isinstance(tensor, self.torch.nn.Parameter)]
+            if weights and len(self.captured) == 0:
+                self.frozen[type(module).__name__] = fingerprint(weights)
 
     @seams.careful
     def _trace(self, module, inputs):
@@ -198,11 +204,6 @@ class Ranks(seams.Watcher):
         gradient = [self.clipped.get(id(p), None) if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
         weights = [[tensors.kept(self.torch, p) for group in each.param_groups for p in group["params"]] for each in self.optimizers]
         mine = self.rank == 0
-        size = sum(t.numel() * t.element_size() for t in gradient if t is not None and not tensors.is_part(t)) * 2
-        if size * (len(self.captured) + 1) > self.budget:
-            if not self.captured:
-                raise Impossible(f"the gradients and weights of one step take {size >> 20} MiB; allow more with --budget")
-            return
         content = {
             "step": self.number, "optimizer": self.stepped[-1], "intervals": [*self.earlier, (self.number, self.interval)],
             "gradient": [g if mine or tensors.is_part(g) or _is_piece(p) else None for g, p in zip(gradient, parameters)],
@@ -211,6 +212,12 @@ class Ranks(seams.Watcher):
             "losses": self.losses, "outputs": self.outputs, "states": self.states if mine else None,
         }
         content["intervals"] = [(step, dict(streams)) for step, streams in content["intervals"]]
+        size = _bytes_of(content)
+        if self.written + size > self.budget:
+            if not self.captured:
+                raise Impossible(f"the batches, gradients and weights of one step take {-(-size >> 20)} MiB; allow more with --budget")
+            return
+        self.written += size
         path = os.path.join(self.mine, f"step-{self.number:05}.pt")
         self.torch.save(content, path + ".new")
         os.replace(path + ".new", path)
@@ -257,7 +264,7 @@ class Ranks(seams.Watcher):
         content = {
             "captured": self.captured, "uneven": self.uneven, "stepped": self.stepped[:1000], "world_size": self.world_size,
             "random": sorted(self.random), "loss_in_model": self.loss_in_model, "low_precision": self.low_precision,
-            "impossible": self.impossible,
+            "impossible": self.impossible, "frozen": self.frozen,
         }
         path = os.path.join(self.mine, "ranks.json")
         with open(path + ".new", "w", encoding="utf-8") as out:
@@ -294,9 +301,26 @@ def state_of(module, optimizers):
     return {(kind, plain(name)): tensor for name, tensor in named if id(tensor) not in held}
 
 
+def fingerprint(weights):
+    digest = hashlib.blake2b(digest_size=16)
+    for tensor in weights:
+        digest.update(tensor.detach().cpu().double().sum().numpy().tobytes())
+        digest.update(str(tuple(tensor.shape)).encode())
+    return digest.hexdigest()
+
+
 def input_norms(inputs):
     """Of each tensor that an outermost forward gets."""
     return [(path, "input", row_norms(tensor)) for path, tensor in samples.tensors_of(inputs) if tensor.dim() > 0 and tensor.numel() > 0]
+
+
+def _bytes_of(item):
+    """Of all tensors in what is written."""
+    if hasattr(item, "element_size"):
+        return item.numel() * item.element_size()
+    if isinstance(item, Mapping):
+        return sum(map(_bytes_of, item.values()))
+    return sum(map(_bytes_of, item)) if isinstance(item, (list, tuple)) else 0
 
 
 def _is_piece(parameter):

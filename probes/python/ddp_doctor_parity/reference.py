@@ -185,7 +185,7 @@ class Reference(seams.Watcher):
         played, self.gradients, self.outputs = self.gradients, [], []
         if self.times is None:
             self._learn()
-        elif self._regular(turn):
+        if self.times is not None and self._regular(turn):
             index = turn - self.offset
             if 0 <= index < len(self.left):
                 self.torch.save(played, self._file(self.left[index]))
@@ -215,6 +215,8 @@ class Reference(seams.Watcher):
         self.times = times
         with open(self.times_known, "w", encoding="utf-8") as file:
             json.dump(times, file)
+        if times == 1 and self.cycles == 1:
+            return  # as was assumed: this step counts
         # Batches that were read ahead belong to steps that are not counted.
         ahead = max(-(-self.drawn.get(stream, 0) // (count * times)) for stream, count in self._counts().items())
         self.offset = max(self.cycles, ahead)
@@ -245,7 +247,7 @@ class Reference(seams.Watcher):
                 steps.append(self._figures(step, i, played))
         self._end({
             "steps": steps, "random": script.random, "mode": script.mode, "loss_in_model": script.told["loss_in_model"],
-            "low_precision": script.told["low_precision"], "samples_of": [script.ranks[p] for p in script.shared],
+            "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
         })
 
     def _figures(self, step, i, played):
@@ -298,13 +300,15 @@ class Reference(seams.Watcher):
         for k, (name, kind, norms) in enumerate(joined["outputs"]):
             if any(k >= len(outputs) or outputs[k][0] != name for outputs in everyone):
                 return None
-            mine = self.torch.cat([outputs[k][2] for outputs in everyone])
+            # In order of size: a program may put the samples in another order.
+            mine = self.torch.cat([outputs[k][2] for outputs in everyone]).sort().values
+            norms = norms.sort().values
             if mine.shape != norms.shape:
                 continue
             size = float(norms.norm())
             distance = float((mine - norms).norm()) / size if size > 0 else 0.0
-            turned = permuted["outputs"][k][2].flip(0) if k < len(permuted.get("outputs", [])) else norms
-            rounding = float((turned - norms).norm()) / size if size > 0 else 0.0
+            turned = permuted["outputs"][k][2].sort().values if k < len(permuted.get("outputs", [])) else norms
+            rounding = float((turned - norms).norm()) / size if turned.shape == norms.shape and size > 0 else 0.0
             low = 3e-2 if self.script.told["low_precision"] else 1e-4
             if distance > max(low, 20 * rounding):
                 return {"name": name, "type": kind, "distance": distance}

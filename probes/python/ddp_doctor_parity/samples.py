@@ -45,23 +45,28 @@ def mapped(item, change, path=""):
 
 
 def _like(mapping, pairs):
-    if isinstance(mapping, dict) and type(mapping) is not dict:
+    """A mapping of the same kind, where its kind can be made from pairs."""
+    if type(mapping) is dict:
+        return pairs
+    for make in (lambda: type(mapping)(pairs), lambda: type(mapping)(**pairs)):
         try:
-            copy = type(mapping)()
-            copy.update(pairs)
-            return copy
-        except TypeError:
-            return pairs
-    if isinstance(mapping, collections.UserDict):
-        return type(mapping)(pairs)
+            return make()
+        except Exception:
+            continue
     return pairs
 
 
-def tensors_of(item):
+def tensors_of(item, path=""):
     """(path, tensor) of all tensors."""
-    found = []
-    mapped(item, lambda tensor, path: found.append((path, tensor)) or tensor)
-    return found
+    if hasattr(item, "shape") and hasattr(item, "detach"):
+        return [(path, item)]
+    if isinstance(item, Mapping):
+        inner = item.items()
+    elif isinstance(item, tuple) and hasattr(item, "_fields"):
+        inner = zip(item._fields, item)
+    else:
+        inner = enumerate(item) if isinstance(item, (list, tuple)) else ()
+    return [pair for key, value in inner for pair in tensors_of(value, f"{path}.{key}")]
 
 
 def rows_of(item):

@@ -6,6 +6,7 @@ import threading
 import weakref
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+STOCHASTIC_DEPTH = ("DropPath", "StochasticDepth")  # modules that drop a residual branch by chance
 LOSSES = (
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss", "gaussian_nll_loss",
     "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
@@ -165,6 +166,8 @@ def _modules(torch, watcher):
                     return original(self, *args, **kwargs)
                 finally:
                     depth.forward -= 1
+            if type(self).__name__ in STOCHASTIC_DEPTH and args:
+                return args[0]
             outermost = depth.forward == 0 and any(True for _ in self.parameters())
             if depth.forward == 0 and not outermost:
                 watcher.quiet_forward(self)  # a loss, which may have buffers
