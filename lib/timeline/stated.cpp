@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 namespace ddp_doctor {
 namespace {
@@ -180,6 +181,7 @@ bool agrees(const Along& along, const std::vector<Ranks>& replicas) {
 
 std::vector<Dimension> dimensions_of(const Records& records, const StatedPlacements& stated) {
   std::vector<std::string> names;  // in the order of the meshes
+  std::set<std::string> seen;
   std::map<std::string, std::set<Ranks>> groups;
   const auto add = [&](const Mesh& mesh) {
     for (std::size_t i = 0; i < std::min(mesh.names.size(), mesh.shape.size()); ++i) {
@@ -190,7 +192,8 @@ std::vector<Dimension> dimensions_of(const Records& records, const StatedPlaceme
   };
   for (const auto& [rank, record] : records) {
     for (const auto& fact : record->facts) {
-      if (fact.subject == "mesh") add(mesh_in(fact.value));
+      // Most ranks describe the same ones.
+      if (fact.subject == "mesh" && seen.insert(fact.value).second) add(mesh_in(fact.value));
     }
   }
   const Ranks all = all_of(records);

@@ -21,7 +21,7 @@ doctor 2 run "$EXAMPLES/orphan.pt" --select DDP999; complained 'DDP999 is not a 
 DDP_DOCTOR_EVERY=often doctor 2 run "$EXAMPLES/orphan.pt"; complained 'often.*the environment variable DDP_DOCTOR_EVERY'
 DDP_DOCTOR_EVERY=often doctor 2 run "$EXAMPLES/orphan.pt" --every 0; complained '--every 0 is not a number from 1 to 1000000$'
 doctor 2 run; complained 'program is required'
-doctor 2 cure; complained 'cure is not a command; there are run, check, bisect, compare, report'
+doctor 2 cure; complained 'cure is not a command; there are run, check, bisect, compare, parity, report'
 doctor 2 run "$FIXTURES/bare.pt"; complained 'forward needs 1 input\(s\), 0 given.*--input float32\[8,32\]'
 doctor 2 run "$FIXTURES/bare.pt" --input 'float33[8,32]'; complained 'float33 is not a dtype; choose one of float32'
 doctor 2 run "$FIXTURES/bare.pt" --input 'float32(8,32)'; complained 'not of the form'

@@ -7,6 +7,7 @@ compared table by table and column by column; what may differ is listed in EXPEC
 import hashlib
 import os
 import pathlib
+import shutil
 import sqlite3
 import struct
 import subprocess
@@ -71,7 +72,14 @@ def run(recorder, program, strategy, accumulate, every, folder):
 
 
 def ranks_of(command, out):
-    done = subprocess.run(command, env=parity.ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    for last in (False, True):  # torch 1.13's Gloo threads can deadlock where a process group ends
+        try:
+            done = subprocess.run(command, env=parity.ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+            break
+        except subprocess.TimeoutExpired:
+            if last:
+                raise
+            shutil.rmtree(out, ignore_errors=True)
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout.decode()[-3000:]}"
     return [read(next(out.rglob(f"rank-{rank:05}.sqlite"))) for rank in range(WORLD)]
 
