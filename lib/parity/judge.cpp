@@ -463,10 +463,12 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
     parity.steps.push_back(judge.compared());
     any = any || judge.has_gradients();
     if (!step.not_told.empty()) {
+      std::vector<FindingParameter> untold;
+      for (const auto& name : step.not_told) untold.push_back({name, {}});
       const std::string note = fmt::format(
           "not compared with one process: {}, whose gradients could not be put together "
           "from the ranks' parts",
-          list_of({step.not_told.begin(), step.not_told.end()}, kNamed));
+          list_of(untold, kNamed));
       if (std::find(parity.notes.begin(), parity.notes.end(), note) == parity.notes.end())
         parity.notes.push_back(note);
     }
