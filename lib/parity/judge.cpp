@@ -18,8 +18,8 @@ namespace {
 constexpr double kMultiple = 20.0;
 // and beyond this share of it: sums of other lengths round differently.
 constexpr double kFloor = 1e-5;
-constexpr double kLowPrecisionFloor =
-    3e-2;  // float16 and bfloat16: a few units of their last place
+// float16 and bfloat16: a few units of their last place.
+constexpr double kLowPrecisionFloor = 3e-2;
 // A gradient that is zero but for rounding counts as rounding of the whole.
 constexpr double kTiny = 1e-6;
 constexpr double kSameWeights = 1e-3;
@@ -78,9 +78,9 @@ class StepJudge {
     if (compared().rounding <= kMostRounding) return {};
     if (const auto reason = chance(); !reason.empty()) return reason;
     return fmt::format(
-        "in step {} the order of the samples alone changes the gradients of one process by {:.0f} "
-        "%, "
-        "which is more than rounding: what it computes depends on this order, or on chance",
+        "in step {} the order of the samples alone changes the gradients of one process by "
+        "{:.0f} %, which is more than rounding: what it computes depends on this order, or on "
+        "chance",
         step_.step, 100 * std::min(1.0, compared().rounding));
   }
 
@@ -177,9 +177,8 @@ class StepJudge {
     } else {
       reason = " A factor of the loss, of the gradient division or of the accumulation differs";
       finding.prescription.text = fmt::format(
-          "look for a factor {:.4g} in the loss, in the division by the number of micro-batches, "
-          "or "
-          "in how gradients are reduced",
+          "look for a factor {:.4g} in the loss, in the division by the number of "
+          "micro-batches, or in how gradients are reduced",
           k);
     }
     finding.message = fmt::format(
@@ -232,10 +231,8 @@ class StepJudge {
     }
     finding.message = fmt::format(
         "In step {} the gradients of the {} enter the synchronized one with the weights {:.4f}; "
-        "one "
-        "process on the same samples weighs them {:.4f}{}. The ranks' losses are means over "
-        "unequal "
-        "counts, and DistributedDataParallel takes the mean of these means.",
+        "one process on the same samples weighs them {:.4f}{}. The ranks' losses are means over "
+        "unequal counts, and DistributedDataParallel takes the mean of these means.",
         step_.step, of, fmt::join(shown.first, ", "), fmt::join(shown.second, ", "), as);
     finding.prescription.text = fmt::format(
         "divide by the count of all ranks: sum the loss over the rank's own {}, all_reduce their "
@@ -408,10 +405,8 @@ class StepJudge {
       finding.evidence["module_type"] = step_.module->type;
       finding.message = fmt::format(
           "The forward itself differs: in step {} the outputs of {} are not those of one process "
-          "on "
-          "the same samples (by {:.1e} of their size); it is the first such module. As a result "
-          "{}, "
-          "and the gradients differ.",
+          "on the same samples (by {:.1e} of their size); it is the first such module. As a "
+          "result {}, and the gradients differ.",
           step_.step, module_name(), step_.module->distance, losses);
     } else if (!equal_.empty()) {
       for (const auto& one : different_) finding.parameters.push_back({one.parameter->name, {}});
@@ -432,8 +427,8 @@ class StepJudge {
               "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model); otherwise this is what "
               "BatchNorm does under data parallelism: --ignore parity-forward"
             : "look for what mixes the samples of a batch, and so depends on how they are dealt "
-              "out "
-              "to the ranks: negatives of the same batch, statistics of a batch, a mean over other "
+              "out to the ranks: negatives of the same batch, statistics of a batch, a mean over "
+              "other "
               "counts";
     return finding;
   }
@@ -455,8 +450,7 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
   if (!figures.steps.empty())
     parity.notes.emplace_back(
         "changed in both runs: dropout and stochastic depth are off, torch.compile is off; the one "
-        "process is given the "
-        "samples and the weights of the ranks");
+        "process is given the samples and the weights of the ranks");
   bool any = false;
   for (const auto& step : figures.steps) {
     const StepJudge judge(step, figures, world_size);

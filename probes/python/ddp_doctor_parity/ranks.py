@@ -78,8 +78,6 @@ class Ranks(seams.Watcher):
         self.signature = ""
         self.random_state, self.random = None, set()
         self.low_precision = False
-        self.loss_in_model = False
-        self.began = time.monotonic()
         self.over = False
         self.impossible = None
 
@@ -132,7 +130,6 @@ class Ranks(seams.Watcher):
     @seams.careful
     def forward_ends(self, module, output):
         self._random(f"in the forward of {type(module).__name__}")
-        self.loss_in_model = any(t.dim() == 0 and t.requires_grad for _, t in samples.tensors_of(output))
 
     @seams.careful
     def inner_output(self, module, output):
@@ -195,18 +192,17 @@ class Ranks(seams.Watcher):
         self.known = set()
 
     def _number_of(self, optimizer):
-        inner = [known for known in self.optimizers if known is optimizer]
-        if not inner:
+        if not any(known is optimizer for known in self.optimizers):
             self.optimizers.append(optimizer)
         return next(i for i, known in enumerate(self.optimizers) if known is optimizer)
 
     def _capture(self, optimizer):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        gradient = [self.clipped.get(id(p), None) if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
+        gradient = [self.clipped[id(p)] if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
         weights = [[tensors.kept(self.torch, p) for group in each.param_groups for p in group["params"]] for each in self.optimizers]
         mine = self.rank == 0
         content = {
-            "step": self.number, "optimizer": self.stepped[-1], "intervals": [*self.earlier, (self.number, self.interval)],
+            "intervals": [*self.earlier, (self.number, self.interval)],
             "gradient": [g if mine or tensors.is_part(g) or _is_piece(p) else None for g, p in zip(gradient, parameters)],
             "weights": [[w if mine or tensors.is_part(w) or (w is not None and w.dim() <= 1) else None for w in each] for each in weights],
             "names": self._names(parameters) if mine else None,
@@ -264,7 +260,7 @@ class Ranks(seams.Watcher):
     def _tell(self):
         content = {
             "captured": self.captured, "uneven": self.uneven, "stepped": self.stepped[:1000], "world_size": self.world_size,
-            "random": sorted(self.random), "loss_in_model": self.loss_in_model, "low_precision": self.low_precision,
+            "random": sorted(self.random), "low_precision": self.low_precision,
             "impossible": self.impossible, "frozen": self.frozen,
         }
         path = os.path.join(self.mine, "ranks.json")

@@ -247,8 +247,7 @@ class Reference(seams.Watcher):
             for i in range(script.cycle):
                 steps.append(self._figures(step, i, played))
         self._end({
-            "steps": steps, "random": script.random, "mode": script.mode, "loss_in_model": script.told["loss_in_model"],
-            "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
+            "steps": steps, "random": script.random, "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
         })
 
     def _figures(self, step, i, played):
@@ -271,14 +270,14 @@ class Reference(seams.Watcher):
             if synchronized[j] is None and reference is None:
                 continue
             parameters.append({
-                "name": name, "numel": int((reference if reference is not None else synchronized[j]).numel()),
-                "products": inner_products(self.torch, [synchronized[j], reference, *(other["gradient"][j] for other in others)]),
+                "name": name, "products": inner_products(self.torch, [synchronized[j], reference, *(other["gradient"][j] for other in others)]),
             })
         ranks_losses = [part["losses"] for part in step.parts[i]]
         counts = [self._sample_counts(step, *one) for one in script.alone(step)] or [{}]
         common = [key for key in counts[0] if all(key in each for each in counts)]
         return {
-            "step": step.number + i, "alone": [script.ranks[position] for position, _ in script.alone(step)], "padded": padded is not None, "parameters": parameters, "not_told": untold,
+            "step": step.number + i, "alone": [script.ranks[position] for position, _ in script.alone(step)], "padded": padded is not None,
+            "parameters": parameters, "not_told": untold,
             "loss": {"ranks": [sum(losses) / max(1, len(losses)) for losses in ranks_losses], "one": _mean(joined["losses"])},
             "counts": {key: [each[key] for each in counts] for key in common},
             "module": self._first_different_module(step, joined, others[0]) if i == 0 else None,
