@@ -237,7 +237,9 @@ class StepJudge {
     finding.prescription.text = fmt::format(
         "divide by the count of all ranks: sum the loss over the rank's own {}, all_reduce their "
         "count{}, then loss = total * world_size / count",
-        basis.empty() || basis == "samples" ? "samples" : "tokens",
+        basis.empty() || basis == "samples" ? "samples"
+        : basis.ends_with("-100")           ? "tokens"
+                                            : "terms",
         micro_batches() > 1 ? " over all micro-batches of the step" : "");
     return finding;
   }

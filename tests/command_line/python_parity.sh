@@ -83,7 +83,7 @@ doctor 0 parity train.py -- writes
 # What it needs to run alone.
 doctor 3 parity train.py -- fails-alone
 printed '^Verdict: inconclusive: cannot be compared with one process: as one process the program fails: ValueError: one process is not enough; give it what it needs with --reference-args$'
-doctor 0 parity train.py --reference-args --alone -- fails-alone
+doctor 0 parity train.py --reference-args "--note 'two words' --alone" -- fails-alone
 doctor 0 parity train.py --inconclusive pass -q -- fails-alone; printed '^Verdict: inconclusive'
 
 # What the ranks' run alone shows comes first.
@@ -125,6 +125,8 @@ doctor 2 parity; complained 'parity needs a program: ddp-doctor parity train.py'
 doctor 2 parity nowhere.py; complained 'nowhere.py: no such file; check the path'
 doctor 2 parity --nproc-per-node 1 train.py; complained 'give --nproc-per-node 2 or more'
 doctor 2 parity -- torchrun --nproc-per-node 2 train.py --lr 1; complained 'without a launcher: ddp-doctor parity --nproc-per-node 2 train.py -- --lr 1$'
+doctor 2 parity -- torchrun --nproc-per-node 2 -m pack.train --lr 1
+complained 'run_module\("pack.train", run_name="__main__", alter_sys=True\)$'; complained 'ddp-doctor parity --nproc-per-node 2 run_module.py -- --lr 1$'
 doctor 2 parity -- ./start.sh; complained 'without a launcher: ddp-doctor parity --nproc-per-node 2 train.py$'
 "$python" -c 'import zipfile; zipfile.ZipFile("model.pt", "w").writestr("model/data.pkl", "")'
 doctor 2 parity model.pt; complained 'model.pt: parity compares programs in Python; a TorchScript program is examined by: ddp-doctor run model.pt'

@@ -22,6 +22,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 std::string json_of(const Report& report) {
@@ -284,6 +285,49 @@ TEST(Merge, DoesNotCompareRanksOfDifferentModels) {
   EXPECT_EQ(merged.health(), Health::kInconclusive);
   EXPECT_THAT(verdict_of(merged), HasSubstr("different models"));
   EXPECT_THAT(json_of(merged), HasSubstr("were not compared with each other"));
+}
+
+// The body's parts are shards along tp, with replicas along dp; nobody says how the head lies.
+RunBuilder job_on_mesh() {
+  RunBuilder run = job(4);
+  run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+  for (int rank = 0; rank < 4; ++rank) {
+    run.fact(rank, 1, "mesh", "0", R"({"mesh": [[0, 1], [2, 3]], "dimensions": ["dp", "tp"]})");
+    run.fact(
+        rank, 1, "placement", "body.weight",
+        R"json({"source": "DTensor", "mesh": 0, "placements": ["Replicate", "Shard(0)"]})json");
+    if (rank % 2 == 0) continue;
+    for (const auto stage : {Stage::kWeight, Stage::kWeightBefore, Stage::kGradient})
+      run.observe(rank, 0, stage, 500, 0);
+  }
+  return run;
+}
+
+TEST(MergeOnMesh, ComparesWhatIsDeclaredToBeReplicated) {
+  for (const int ranks_per_node : {1, 2}) {
+    RunBuilder run = job_on_mesh();
+    const Report healthy = merge(nodes(run, 4, ranks_per_node));
+    EXPECT_THAT(healthy.findings, IsEmpty());
+    EXPECT_EQ(healthy.health(), Health::kHealthy) << verdict_of(healthy);
+    EXPECT_THAT(healthy.runs.front().diagnosis.checked, Contains("DDP301"));
+    run.observe(2, 0, Stage::kWeight, 99, 5);
+    const Report merged = again(merge(nodes(run, 4, ranks_per_node)));
+    ASSERT_THAT(codes_of(merged.findings), ElementsAre("DDP301"));
+    EXPECT_THAT(merged.findings[0].ranks, ElementsAre(0, 2));
+  }
+}
+
+TEST(MergeOnMesh, DoesNotTakeUndeclaredPartsForReplicas) {
+  RunBuilder run = job_on_mesh();
+  for (const int rank : {1, 3}) {
+    for (const auto stage : {Stage::kWeight, Stage::kWeightBefore, Stage::kGradient})
+      run.observe(rank, 1, stage, 600, 0);
+  }
+  const Report merged = merge(nodes(run, 4, 1));
+  EXPECT_THAT(merged.findings, IsEmpty());
+  EXPECT_EQ(merged.health(), Health::kInconclusive);
+  EXPECT_THAT(verdict_of(merged), HasSubstr("nobody declares which ranks"));
+  EXPECT_THAT(merged.runs.front().diagnosis.checked, Not(Contains("DDP301")));
 }
 
 TEST(Merge, TakesTheSameCommandOnSeveralMachinesForOneProgram) {

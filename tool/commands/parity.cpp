@@ -18,17 +18,30 @@
 namespace ddp_doctor {
 namespace {
 
-// What to type where no program stands before "--": the launcher's program, if its words show one.
+// What to type where no program stands before "--": the launcher's program or module, if its words
+// show one.
 std::string how_to_give_it(const std::optional<std::vector<std::string>>& words) {
   if (!words) return "parity needs a program: ddp-doctor parity train.py";
-  const auto script = std::find_if(words->begin(), words->end(),
-                                   [](const std::string& word) { return word.ends_with(".py"); });
-  const bool found = script != words->end();
-  const std::vector<std::string> arguments(found ? script + 1 : script, words->end());
+  const auto is_script = [](const std::string& word) { return word.ends_with(".py"); };
+  auto end_of_launcher = std::find_if(words->begin(), words->end(), is_script);
+  std::string program = end_of_launcher != words->end() ? *end_of_launcher : "train.py";
+  std::string first;
+  const auto module = std::find(words->begin(), end_of_launcher, "-m");
+  if (end_of_launcher == words->end() && words->end() - module > 1) {
+    end_of_launcher = module + 1;
+    program = "run_module.py";
+    first = fmt::format(
+        "It starts files; to start the module {0}, write run_module.py with the line\n"
+        "  import runpy; runpy.run_module(\"{0}\", run_name=\"__main__\", alter_sys=True)\n"
+        "and then: ",
+        *end_of_launcher);
+  }
+  if (end_of_launcher != words->end()) ++end_of_launcher;
+  const std::vector<std::string> arguments(end_of_launcher, words->end());
   return fmt::format(
-      "parity starts the ranks and the one process itself, without a launcher: "
+      "parity starts the ranks and the one process itself, without a launcher{}"
       "ddp-doctor parity --nproc-per-node 2 {}{}",
-      found ? shell_line({*script}) : "train.py",
+      first.empty() ? ": " : ". " + first, shell_line({program}),
       arguments.empty() ? "" : " -- " + shell_line(arguments));
 }
 
@@ -56,7 +69,7 @@ Action setup_parity(CLI::App& app) {
       "Compare the gradients of this many optimizer steps, and of a few further ones in which the "
       "ranks' batches have different shapes [3]");
   app.add_option("--reference-args", options->reference_args,
-                 "Further arguments for the one process: \"--tp 1\"")
+                 "Further arguments for the one process, as one word: \"--tp 1\"")
       ->type_name("WORDS");
   app.add_option("--budget", options->parity.budget_mib,
                  "MiB that a rank may write of its batches, weights and gradients")
@@ -90,9 +103,7 @@ Action setup_parity(CLI::App& app) {
     program.pass_on = !options->output.quiet;
     options->parity.steps = options->flags.steps.value_or(options->parity.steps);
     program.steps = 0;
-    for (const auto& word : split(options->reference_args, ' ')) {
-      if (!word.empty()) options->parity.reference_words.push_back(word);
-    }
+    options->parity.reference_words = CLI::detail::split_up(options->reference_args);
     const auto examination =
         examination_options(options->out, 0, options->output.quiet, options->trials);
     return deliver(examine_parity(program, options->parity, examination, call.streams),

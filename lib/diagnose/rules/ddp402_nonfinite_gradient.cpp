@@ -67,11 +67,14 @@ Verdict check_nonfinite_gradient(const Timeline& timeline) {
         step.number, ranks_of(origin.ranks),
         local && origin.ranks.size() < step.expected() ? "; averaging spread it to every rank"
                                                        : "");
-    finding.prescription = {
+    finding.prescription.text =
         "Check this rank's batch and loss in that step (empty batch, division by zero, log of "
         "zero, overflow in half precision); torch.autograd.set_detect_anomaly(True) names the "
-        "operation.",
-        ""};
+        "operation.";
+    if (step.number == 1)
+      finding.prescription.text +=
+          " As it is the first step, check the initial weights, too: after to_empty() a module that "
+          "nobody initializes holds what was in memory.";
     return std::vector{finding};
   }
   return std::vector<Finding>{};

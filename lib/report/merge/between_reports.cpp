@@ -21,8 +21,11 @@ using Groups = std::vector<RankSet>;
 // Ranks with the same tensors, grouped by their bits, largest group first; of the tensors with the
 // most groups.
 Groups differing_groups(const std::vector<RootGroup>& roots) {
-  std::map<std::string, Groups> by_tensors;
-  for (const auto& root : roots) by_tensors[root.tensors].push_back(root.ranks);
+  std::map<std::pair<std::string, std::string>, Groups> by_tensors;
+  for (const auto& root : roots) {
+    if (root.replicas != kUndeclared)
+      by_tensors[{root.replicas, root.tensors}].push_back(root.ranks);
+  }
   Groups result;
   for (auto& [tensors, groups] : by_tensors) {
     if (groups.size() > std::max<std::size_t>(result.size(), 1)) result = std::move(groups);
@@ -132,8 +135,8 @@ std::vector<std::string> decided_by_roots(const RunReport& merged) {
           const auto& groups = step.*kind.groups;
           RankSet seen;
           for (const auto& group : groups) seen.add(group.ranks);
-          return (step.step == 0) == kind.before_the_first && comparable(groups) &&
-                 seen == merged.ranks;
+          return (step.step == 0) == kind.before_the_first && seen == merged.ranks &&
+                 (all_equal(groups) || (comparable(groups) && some_differ(groups)));
         });
     if (somewhere) decided.emplace_back(kind.rule.code);
   }
@@ -144,8 +147,15 @@ std::optional<std::string> note_on_uncompared(const RunReport& run) {
   for (const auto& step : run.roots) {
     for (const auto* groups : {&step.weight, &step.gradient}) {
       if (comparable(*groups)) continue;
-      std::map<std::string, RankSet> by_tensors;
-      for (const auto& group : *groups) by_tensors[group.tensors].add(group.ranks);
+      std::map<std::string, std::map<std::string, RankSet>> by_replicas;
+      for (const auto& group : *groups) {
+        if (group.replicas != kUndeclared)
+          by_replicas[group.replicas][group.tensors].add(group.ranks);
+      }
+      const auto& by_tensors =
+          std::find_if(by_replicas.begin(), by_replicas.end(), [](const auto& of) {
+            return of.second.size() > 1;
+          })->second;
       std::string ranks;
       for (const auto& [tensors, here] : by_tensors)
         ranks += fmt::format("{}[{}]", ranks.empty() ? "" : " and ", here.text());

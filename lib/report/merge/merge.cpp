@@ -79,7 +79,8 @@ void merge_exits(const std::vector<const RunReport*>& runs, RunReport& merged) {
 void add_groups(std::vector<RootGroup>& into, const std::vector<RootGroup>& groups) {
   for (const auto& group : groups) {
     const auto known = std::find_if(into.begin(), into.end(), [&](const RootGroup& other) {
-      return other.tensors == group.tensors && other.root == group.root;
+      return std::tie(other.replicas, other.tensors, other.root) ==
+             std::tie(group.replicas, group.tensors, group.root);
     });
     if (known == into.end()) {
       into.push_back(group);
@@ -88,7 +89,7 @@ void add_groups(std::vector<RootGroup>& into, const std::vector<RootGroup>& grou
     }
   }
   std::sort(into.begin(), into.end(), [](const RootGroup& a, const RootGroup& b) {
-    return std::tie(a.tensors, a.root) < std::tie(b.tensors, b.root);
+    return std::tie(a.replicas, a.tensors, a.root) < std::tie(b.replicas, b.tensors, b.root);
   });
 }
 
@@ -184,6 +185,15 @@ void merge_suppressions(const std::vector<const Report*>& reports, Report& merge
   for (auto& [text, left] : partial) merged.partial_suppressions.push_back({text, left});
 }
 
+// Ranks of one report each hold what others may or may not have to hold, too.
+bool undeclared_parts(const RunReport& run) {
+  return std::any_of(run.roots.begin(), run.roots.end(), [](const StepRoots& step) {
+    return std::any_of(step.weight.begin(), step.weight.end(), [&](const RootGroup& group) {
+      return group.replicas == kUndeclared && !all_equal(step.weight) && !some_differ(step.weight);
+    });
+  });
+}
+
 // A finding about unused parameters on some ranks is a guess about all; with all ranks it is
 // certain.
 void make_certain(std::vector<Finding>& findings, const RankSet& all) {
@@ -221,6 +231,11 @@ Report merge(std::vector<NamedReport> reports) {
   merge_exits(runs, run);
   merge_times(runs, run);
   run.roots = merge_roots(runs);
+  run.mesh = {};  // each report has the replicas among its own ranks
+  if (run.coverage.nothing.empty() && undeclared_parts(run))
+    run.coverage.nothing =
+        "nobody declares which ranks of different reports hold the same parameters; open their run "
+        "folders together (`ddp-doctor report FOLDER-A FOLDER-B`)";
   run.steps_table = merge_steps(runs, run);
   run.notes = merge_notes(runs, run);
   merge_checked(runs, run);

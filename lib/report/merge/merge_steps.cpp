@@ -56,19 +56,6 @@ std::vector<Value> joined(const std::vector<const RunReport*>& runs, std::int64_
   return values;
 }
 
-bool all_equal(const std::vector<RootGroup>& groups) {
-  return comparable(groups) && groups.size() <= 1;
-}
-
-// Whether ranks with the same tensors have other bits.
-bool some_differ(const std::vector<RootGroup>& groups) {
-  std::set<std::string> tensors;
-  for (const auto& group : groups) {
-    if (!tensors.insert(group.tensors).second) return true;
-  }
-  return false;
-}
-
 StepRow merge_row(const std::vector<const RunReport*>& runs, const RunReport& merged,
                   std::int64_t step) {
   StepRow row;

@@ -69,7 +69,8 @@ StepRow row_from(const ordered_json& json) {
 std::vector<RootGroup> groups_from(const ordered_json& json) {
   std::vector<RootGroup> groups;
   for (const auto& group : json)
-    groups.push_back({group.at("tensors"), group.at("root"), RankSet::from(group.at("ranks"))});
+    groups.push_back({group.at("tensors"), group.at("root"), RankSet::from(group.at("ranks")),
+                      group.value("replicas", "")});
   return groups;
 }
 

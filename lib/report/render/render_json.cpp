@@ -65,6 +65,7 @@ ordered_json to_json(const std::vector<RootGroup>& groups) {
   for (const auto& group : groups) {
     out.push_back(
         {{"ranks", group.ranks.text()}, {"tensors", group.tensors}, {"root", group.root}});
+    if (!group.replicas.empty()) out.back()["replicas"] = group.replicas;
   }
   return out;
 }

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "lib/diagnose/facts.h"
 
@@ -57,12 +60,69 @@ std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& 
   return any ? digest_of_text(text) : std::string();
 }
 
-std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& step, Stage stage,
-                                 KnownTensors& known) {
-  const auto ids = compared(timeline, step, stage);
+const Tensors& described(const Timeline& timeline, const std::vector<int>& ids,
+                         KnownTensors& known) {
   auto found = known.find(ids);
   if (found == known.end()) found = known.emplace(ids, described(timeline, ids)).first;
-  const Tensors& tensors = found->second;
+  return found->second;
+}
+
+// Which ranks of the whole job must hold what this one holds of a tensor, as far as a part of the
+// job's records can tell.
+RankSet declared_replicas(const Timeline& timeline, int id, int rank, Stage stage) {
+  const auto& layout = timeline.layout;
+  const auto name = name_in_model(timeline.tensors[static_cast<std::size_t>(id)].name);
+  const auto placed = timeline.placed().of.find(id);
+  if (placed == timeline.placed().of.end() || placed->second.source != PlacementSource::kDeclared)
+    return {};
+  const bool other = stage == Stage::kGradient && layout.gradients.contains(name);
+  const auto& declarations = other ? layout.gradients : layout.placements;
+  const auto found = declarations.find(name);
+  if (found == declarations.end()) return {};
+  for (const auto& [placement, by] : found->second) {
+    if (!std::binary_search(by.begin(), by.end(), rank)) continue;
+    for (const auto& group : placement.replica_groups()) {
+      if (std::binary_search(group.begin(), group.end(), rank)) return RankSet(group);
+    }
+    if (by.size() == 1) return RankSet(placement.replicas);
+  }
+  return {};
+}
+
+// Of some ranks of a mesh: each with a root for every list of tensors that the same ranks hold.
+std::vector<RootGroup> groups_on_mesh(const Timeline& timeline, const TimelineStep& step,
+                                      Stage stage, KnownTensors& known) {
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<int>> ranks;
+  const auto everywhere = compared(timeline, step, stage);
+  const std::set<int> same_everywhere(everywhere.begin(), everywhere.end());
+  for (const int rank : timeline.ranks()) {
+    std::map<std::string, std::vector<int>> ids;  // by their replicas
+    for (const int id : timeline.trainable()) {
+      const auto replicas = declared_replicas(timeline, id, rank, stage);
+      if (replicas.size() > 1) {
+        if (!timeline.updated_by_some.contains(id)) ids[replicas.text()].push_back(id);
+      } else if (replicas.empty() && same_everywhere.contains(id)) {
+        ids[kUndeclared].push_back(id);
+      }
+    }
+    for (const auto& [replicas, those] : ids) {
+      const Tensors& tensors = described(timeline, those, known);
+      const auto root = root_of(step, rank, tensors.ids, stage);
+      if (!root.empty()) ranks[{replicas, tensors.name, root}].push_back(rank);
+    }
+  }
+  std::vector<RootGroup> groups;
+  for (const auto& [key, those] : ranks) {
+    const auto& [replicas, tensors, root] = key;
+    groups.push_back({tensors, root, RankSet(those), replicas});
+  }
+  return groups;
+}
+
+std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& step, Stage stage,
+                                 KnownTensors& known) {
+  if (timeline.on_mesh() && !timeline.whole()) return groups_on_mesh(timeline, step, stage, known);
+  const Tensors& tensors = described(timeline, compared(timeline, step, stage), known);
   std::map<std::string, std::vector<int>> by_root;
   if (step.same_everywhere(stage)) {
     by_root[root_of(step, timeline.first_rank(), tensors.ids, stage)] = timeline.ranks();
@@ -76,7 +136,8 @@ std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& s
   }
   by_root.erase("");
   std::vector<RootGroup> groups;
-  for (const auto& [root, ranks] : by_root) groups.push_back({tensors.name, root, RankSet(ranks)});
+  for (const auto& [root, ranks] : by_root)
+    groups.push_back({tensors.name, root, RankSet(ranks), ""});
   return groups;
 }
 
@@ -98,8 +159,25 @@ std::vector<StepRoots> roots_of(const Timeline& timeline) {
 }
 
 bool comparable(const std::vector<RootGroup>& groups) {
+  std::map<std::string, std::string> tensors;
   return std::all_of(groups.begin(), groups.end(), [&](const RootGroup& group) {
-    return group.tensors == groups.front().tensors;
+    return group.replicas == kUndeclared ||
+           tensors.emplace(group.replicas, group.tensors).first->second == group.tensors;
+  });
+}
+
+bool all_equal(const std::vector<RootGroup>& groups) {
+  std::set<std::string> replicas;
+  return comparable(groups) &&
+         std::all_of(groups.begin(), groups.end(), [&](const RootGroup& group) {
+           return replicas.insert(group.replicas).second;
+         });
+}
+
+bool some_differ(const std::vector<RootGroup>& groups) {
+  std::set<std::pair<std::string, std::string>> seen;
+  return std::any_of(groups.begin(), groups.end(), [&](const RootGroup& group) {
+    return group.replicas != kUndeclared && !seen.emplace(group.replicas, group.tensors).second;
   });
 }
 

@@ -18,7 +18,13 @@ struct RootGroup {
   std::string tensors;
   std::string root;  // 128 bits over all of them
   RankSet ranks;
+  // Which ranks must hold the same of these tensors, on a mesh: "0,4" as declared, or kUndeclared.
+  // Empty: all ranks of the job.
+  std::string replicas;
 };
+
+// Equal roots show replicas, but ranks whose roots differ may hold other parts of the model.
+inline constexpr char kUndeclared[] = "undeclared";
 
 struct StepRoots {
   std::int64_t step = 0;            // 0: before the first one
@@ -28,8 +34,12 @@ struct StepRoots {
 
 std::vector<StepRoots> roots_of(const Timeline& timeline);
 
-// Whether all roots of a step are of the same tensors.
+// Whether roots that must be equal are of the same tensors.
 bool comparable(const std::vector<StepRoots>& roots);
 bool comparable(const std::vector<RootGroup>& groups);
+// Whether ranks hold the same wherever they must, as far as that is known of all of them.
+bool all_equal(const std::vector<RootGroup>& groups);
+// Whether some differ that must hold the same.
+bool some_differ(const std::vector<RootGroup>& groups);
 
 }  // namespace ddp_doctor
