@@ -44,9 +44,6 @@ Tensors described(const Timeline& timeline, std::vector<int> ids) {
   return {std::move(ids), digest_of_text(text).substr(0, kNameLength)};
 }
 
-// By ids: nearly all steps have the same ones.
-using KnownTensors = std::map<std::vector<int>, Tensors>;
-
 // Empty if the rank has none of them.
 std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& ids, Stage stage) {
   std::string text;
@@ -58,13 +55,6 @@ std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& 
     if (seen) text.append(seen->bits.begin(), seen->bits.end());
   }
   return any ? digest_of_text(text) : std::string();
-}
-
-const Tensors& described(const Timeline& timeline, const std::vector<int>& ids,
-                         KnownTensors& known) {
-  auto found = known.find(ids);
-  if (found == known.end()) found = known.emplace(ids, described(timeline, ids)).first;
-  return found->second;
 }
 
 // Which ranks of the whole job must hold what this one holds of a tensor, as far as a part of the
@@ -89,70 +79,102 @@ RankSet declared_replicas(const Timeline& timeline, int id, int rank, Stage stag
   return {};
 }
 
-// Of some ranks of a mesh: each with a root for every list of tensors that the same ranks hold.
-std::vector<RootGroup> groups_on_mesh(const Timeline& timeline, const TimelineStep& step,
-                                      Stage stage, KnownTensors& known) {
-  std::map<std::tuple<std::string, std::string, std::string>, std::vector<int>> ranks;
-  const auto everywhere = compared(timeline, step, stage);
-  const std::set<int> same_everywhere(everywhere.begin(), everywhere.end());
-  for (const int rank : timeline.ranks()) {
-    std::map<std::string, std::vector<int>> ids;  // by their replicas
-    for (const int id : timeline.trainable()) {
-      const auto replicas = declared_replicas(timeline, id, rank, stage);
-      if (replicas.size() > 1) {
-        if (!timeline.updated_by_some.contains(id)) ids[replicas.text()].push_back(id);
-      } else if (replicas.empty() && same_everywhere.contains(id)) {
-        ids[kUndeclared].push_back(id);
+class Roots {
+ public:
+  explicit Roots(const Timeline& timeline) : timeline_(timeline) {}
+
+  std::vector<RootGroup> groups_of(const TimelineStep& step, Stage stage) {
+    const bool part_of_a_mesh = timeline_.on_mesh() && !timeline_.whole();
+    return part_of_a_mesh ? on_mesh(step, stage) : among_all(step, stage);
+  }
+
+ private:
+  std::vector<RootGroup> among_all(const TimelineStep& step, Stage stage) {
+    const Tensors& tensors = of(compared(timeline_, step, stage));
+    std::map<std::string, std::vector<int>> by_root;
+    if (step.same_everywhere(stage)) {
+      by_root[root_of(step, timeline_.first_rank(), tensors.ids, stage)] = timeline_.ranks();
+    } else {
+      std::map<int, std::string> root;  // by the lowest rank that saw the same
+      for (const int rank : timeline_.ranks()) {
+        const int like = step.like(rank, {Seen::kDigests, stage});
+        if (like == rank) root[rank] = root_of(step, rank, tensors.ids, stage);
+        by_root[root.at(like)].push_back(rank);
       }
     }
-    for (const auto& [replicas, those] : ids) {
-      const Tensors& tensors = described(timeline, those, known);
-      const auto root = root_of(step, rank, tensors.ids, stage);
-      if (!root.empty()) ranks[{replicas, tensors.name, root}].push_back(rank);
-    }
+    by_root.erase("");
+    std::vector<RootGroup> groups;
+    for (const auto& [root, ranks] : by_root)
+      groups.push_back({tensors.name, root, RankSet(ranks), ""});
+    return groups;
   }
-  std::vector<RootGroup> groups;
-  for (const auto& [key, those] : ranks) {
-    const auto& [replicas, tensors, root] = key;
-    groups.push_back({tensors, root, RankSet(those), replicas});
-  }
-  return groups;
-}
 
-std::vector<RootGroup> groups_of(const Timeline& timeline, const TimelineStep& step, Stage stage,
-                                 KnownTensors& known) {
-  if (timeline.on_mesh() && !timeline.whole()) return groups_on_mesh(timeline, step, stage, known);
-  const Tensors& tensors = described(timeline, compared(timeline, step, stage), known);
-  std::map<std::string, std::vector<int>> by_root;
-  if (step.same_everywhere(stage)) {
-    by_root[root_of(step, timeline.first_rank(), tensors.ids, stage)] = timeline.ranks();
-  } else {
-    std::map<int, std::string> root;  // by the lowest rank that saw the same
-    for (const int rank : timeline.ranks()) {
-      const int like = step.like(rank, {Seen::kDigests, stage});
-      if (like == rank) root[rank] = root_of(step, rank, tensors.ids, stage);
-      by_root[root.at(like)].push_back(rank);
+  // Each rank has a root for every list of tensors that the same ranks hold.
+  std::vector<RootGroup> on_mesh(const TimelineStep& step, Stage stage) {
+    std::map<std::tuple<std::string, std::string, std::string>, std::vector<int>> ranks;
+    const auto ids_compared = compared(timeline_, step, stage);
+    for (const int rank : timeline_.ranks()) {
+      const auto& declared = declared_by(rank, stage);
+      std::map<std::string, std::vector<int>> ids = declared.by_replicas;
+      for (const int id : ids_compared) {
+        if (!declared.all.contains(id)) ids[kUndeclared].push_back(id);
+      }
+      for (const auto& [replicas, those] : ids) {
+        const Tensors& tensors = of(those);
+        const auto root = root_of(step, rank, tensors.ids, stage);
+        if (!root.empty()) ranks[{replicas, tensors.name, root}].push_back(rank);
+      }
     }
+    std::vector<RootGroup> groups;
+    for (const auto& [key, those] : ranks) {
+      const auto& [replicas, tensors, root] = key;
+      groups.push_back({tensors, root, RankSet(those), replicas});
+    }
+    return groups;
   }
-  by_root.erase("");
-  std::vector<RootGroup> groups;
-  for (const auto& [root, ranks] : by_root)
-    groups.push_back({tensors.name, root, RankSet(ranks), ""});
-  return groups;
-}
+
+  struct Declared {
+    std::set<int> all;
+    std::map<std::string, std::vector<int>> by_replicas;  // those that several ranks hold
+  };
+
+  const Declared& declared_by(int rank, Stage stage) {
+    const auto [known, fresh] = declared_.emplace(std::pair(rank, stage), Declared{});
+    if (!fresh) return known->second;
+    for (const auto& tensor : timeline_.tensors) {
+      if (tensor.kind != "parameter") continue;
+      const auto replicas = declared_replicas(timeline_, tensor.id, rank, stage);
+      if (replicas.empty()) continue;
+      known->second.all.insert(tensor.id);
+      if (replicas.size() > 1 && tensor.trainable && !timeline_.updated_by_some.contains(tensor.id))
+        known->second.by_replicas[replicas.text()].push_back(tensor.id);
+    }
+    return known->second;
+  }
+
+  const Tensors& of(const std::vector<int>& ids) {
+    auto found = tensors_.find(ids);
+    if (found == tensors_.end()) found = tensors_.emplace(ids, described(timeline_, ids)).first;
+    return found->second;
+  }
+
+  const Timeline& timeline_;
+  std::map<std::vector<int>, Tensors> tensors_;  // by ids: nearly all steps have the same ones
+  std::map<std::pair<int, Stage>, Declared> declared_;  // by rank
+};
 
 }  // namespace
 
 std::vector<StepRoots> roots_of(const Timeline& timeline) {
   std::vector<StepRoots> roots;
-  KnownTensors known;
+  Roots of_all(timeline);
   for (const auto& step : timeline.steps) {
     const auto records = step.records();
     const bool looked_at = std::any_of(records.begin(), records.end(),
                                        [](const auto* rank) { return rank->examined; });
     if (!looked_at) continue;
-    StepRoots here{step.number, {}, groups_of(timeline, step, Stage::kWeight, known)};
-    if (step.number > 0) here.gradient = groups_of(timeline, step, Stage::kGradient, known);
+    StepRoots here{step.number, {}, of_all.groups_of(step, Stage::kWeight)};
+    if (step.number > 0) here.gradient = of_all.groups_of(step, Stage::kGradient);
     if (!here.gradient.empty() || !here.weight.empty()) roots.push_back(std::move(here));
   }
   return roots;
