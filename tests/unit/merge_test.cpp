@@ -287,6 +287,18 @@ TEST(Merge, DoesNotCompareRanksOfDifferentModels) {
   EXPECT_THAT(json_of(merged), HasSubstr("were not compared with each other"));
 }
 
+TEST(Merge, DoesNotJudgeRanksThatComeTogetherAgain) {
+  RunBuilder run = job(4);
+  for (int rank : {2, 3}) {
+    for (const auto stage : {Stage::kWeight, Stage::kGradient})
+      run.observe(rank, 0, stage, 99, 1, 2);
+  }
+  const Report merged = merge(nodes(run, 4, 2));
+  EXPECT_THAT(merged.findings, IsEmpty());
+  EXPECT_EQ(merged.health(), Health::kInconclusive);
+  EXPECT_THAT(verdict_of(merged), HasSubstr("as in local SGD"));
+}
+
 // The body's parts are shards along tp, with replicas along dp; nobody says how the head lies.
 RunBuilder job_on_mesh() {
   RunBuilder run = job(4);
@@ -328,6 +340,25 @@ TEST(MergeOnMesh, DoesNotTakeUndeclaredPartsForReplicas) {
   EXPECT_EQ(merged.health(), Health::kInconclusive);
   EXPECT_THAT(verdict_of(merged), HasSubstr("nobody declares which ranks"));
   EXPECT_THAT(merged.runs.front().diagnosis.checked, Not(Contains("DDP301")));
+}
+
+TEST(MergeOnMesh, CannotTellWhetherMeshesSideBySideHaveReplicas) {
+  RunBuilder run = job(4);
+  run.tensors([](int, TensorInfo& tensor) { tensor.ddp_index.reset(); });
+  for (int rank = 0; rank < 4; ++rank) {
+    run.fact(rank, 1, "mesh", "0", rank < 2 ? R"({"mesh": [0, 1]})" : R"({"mesh": [2, 3]})");
+    for (int id : {0, 1}) {
+      run.fact(rank, 1, "placement", id == 0 ? "body.weight" : "head.weight",
+               R"json({"source": "fully_shard", "mesh": 0, "placements": ["Shard(0)"]})json");
+      for (const auto stage : {Stage::kWeight, Stage::kWeightBefore, Stage::kGradient})
+        run.observe(rank, id, stage, 500 + 10 * rank + id, 0);
+      run.observe(rank, id, Stage::kWeight, 700 + 10 * rank + id, 2);  // trained
+    }
+  }
+  const Report merged = merge(nodes(run, 4, 1));
+  EXPECT_THAT(merged.findings, IsEmpty());
+  EXPECT_EQ(merged.health(), Health::kInconclusive);
+  EXPECT_THAT(verdict_of(merged), HasSubstr("nobody declares which ranks"));
 }
 
 TEST(Merge, TakesTheSameCommandOnSeveralMachinesForOneProgram) {

@@ -115,9 +115,21 @@ std::optional<Finding> look(const RunReport& merged, const Kind& kind) {
 
 }  // namespace
 
+bool come_together(const RunReport& merged) {
+  bool apart = false;
+  for (const auto& step : merged.roots) {
+    if (step.step == 0 || step.weight.empty()) continue;
+    if (apart && all_equal(step.weight)) return true;
+    apart = apart || some_differ(step.weight);
+  }
+  return false;
+}
+
 std::vector<Finding> between_reports(const RunReport& merged) {
   std::vector<Finding> findings;
+  const bool separate = come_together(merged);
   for (const auto& kind : kKinds) {
+    if (separate && !kind.before_the_first) continue;
     if (auto finding = look(merged, kind)) findings.push_back(std::move(*finding));
   }
   return findings;
@@ -129,7 +141,9 @@ bool is_between_reports(const Finding& finding) {
 
 std::vector<std::string> decided_by_roots(const RunReport& merged) {
   std::vector<std::string> decided;
+  const bool separate = come_together(merged);
   for (const auto& kind : kKinds) {
+    if (separate && !kind.before_the_first) continue;
     const bool somewhere =
         std::any_of(merged.roots.begin(), merged.roots.end(), [&](const StepRoots& step) {
           const auto& groups = step.*kind.groups;

@@ -38,6 +38,9 @@ std::vector<Finding> merge_findings(const std::vector<const Report*>& reports,
 // What a comparison of roots finds: DDP302, DDP102, DDP301 without a cause.
 std::vector<Finding> between_reports(const RunReport& merged);
 bool is_between_reports(const Finding& finding);
+// Weights that differed between reports are equal again later: ranks that train separately and
+// average their weights every few steps (local SGD) look like this, and a bug can.
+bool come_together(const RunReport& merged);
 // Which of these three rules the roots of all ranks decide.
 std::vector<std::string> decided_by_roots(const RunReport& merged);
 // Names ranks whose roots are of different tensors; empty if there are none.

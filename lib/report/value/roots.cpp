@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -57,9 +58,14 @@ std::string root_of(const TimelineStep& step, int rank, const std::vector<int>& 
   return any ? digest_of_text(text) : std::string();
 }
 
-// Which ranks of the whole job must hold what this one holds of a tensor, as far as a part of the
-// job's records can tell.
-RankSet declared_replicas(const Timeline& timeline, int id, int rank, Stage stage) {
+// What a part of the job's records tells about one of its ranks and a tensor.
+struct DeclaredReplicas {
+  RankSet ranks;           // of the whole job, that must hold the same
+  bool of_the_job = true;  // not of some of its ranks only: others may have replicas
+};
+
+std::optional<DeclaredReplicas> declared_replicas(const Timeline& timeline, int id, int rank,
+                                                  Stage stage) {
   const auto& layout = timeline.layout;
   const auto name = name_in_model(timeline.tensors[static_cast<std::size_t>(id)].name);
   const auto placed = timeline.placed().of.find(id);
@@ -69,12 +75,17 @@ RankSet declared_replicas(const Timeline& timeline, int id, int rank, Stage stag
   const auto& declarations = other ? layout.gradients : layout.placements;
   const auto found = declarations.find(name);
   if (found == declarations.end()) return {};
+  const auto* record = timeline.record(rank);
+  if (record == nullptr) return {};
+  const auto world_size = static_cast<std::size_t>(record->header.world_size);
   for (const auto& [placement, by] : found->second) {
     if (!std::binary_search(by.begin(), by.end(), rank)) continue;
     for (const auto& group : placement.replica_groups()) {
-      if (std::binary_search(group.begin(), group.end(), rank)) return RankSet(group);
+      if (std::binary_search(group.begin(), group.end(), rank))
+        return DeclaredReplicas{RankSet(group), placement.mesh.ranks.size() == world_size};
     }
-    if (by.size() == 1) return RankSet(placement.replicas);
+    if (by.size() == 1 && !placement.replicas.empty())
+      return DeclaredReplicas{RankSet(placement.replicas)};
   }
   return {};
 }
@@ -135,7 +146,7 @@ class Roots {
 
   struct Declared {
     std::set<int> all;
-    std::map<std::string, std::vector<int>> by_replicas;  // those that several ranks hold
+    std::map<std::string, std::vector<int>> by_replicas;
   };
 
   const Declared& declared_by(int rank, Stage stage) {
@@ -143,11 +154,13 @@ class Roots {
     if (!fresh) return known->second;
     for (const auto& tensor : timeline_.tensors) {
       if (tensor.kind != "parameter") continue;
-      const auto replicas = declared_replicas(timeline_, tensor.id, rank, stage);
-      if (replicas.empty()) continue;
+      const auto declared = declared_replicas(timeline_, tensor.id, rank, stage);
+      if (!declared) continue;
       known->second.all.insert(tensor.id);
-      if (replicas.size() > 1 && tensor.trainable && !timeline_.updated_by_some.contains(tensor.id))
-        known->second.by_replicas[replicas.text()].push_back(tensor.id);
+      if (!tensor.trainable || timeline_.updated_by_some.contains(tensor.id)) continue;
+      auto& by_replicas = known->second.by_replicas;
+      if (declared->ranks.size() > 1) by_replicas[declared->ranks.text()].push_back(tensor.id);
+      if (!declared->of_the_job) by_replicas[kUndeclared].push_back(tensor.id);
     }
     return known->second;
   }
