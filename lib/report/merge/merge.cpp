@@ -194,20 +194,6 @@ bool undeclared_parts(const RunReport& run) {
   });
 }
 
-// Why differences between reports prove nothing; empty if they do, or there are none.
-std::string undecided_between(const RunReport& run) {
-  constexpr char kTogether[] =
-      "; open their run folders together (`ddp-doctor report FOLDER-A FOLDER-B`)";
-  if (undeclared_parts(run))
-    return std::string(
-               "nobody declares which ranks of different reports hold the same parameters") +
-           kTogether;
-  if (come_together(run))
-    return std::string("weights that differ between reports become equal again, as in local SGD") +
-           kTogether;
-  return {};
-}
-
 // A finding about unused parameters on some ranks is a guess about all; with all ranks it is
 // certain.
 void make_certain(std::vector<Finding>& findings, const RankSet& all) {
@@ -246,7 +232,12 @@ Report merge(std::vector<NamedReport> reports) {
   merge_times(runs, run);
   run.roots = merge_roots(runs);
   run.mesh = {};  // each report has the replicas among its own ranks
-  if (run.coverage.nothing.empty()) run.coverage.nothing = undecided_between(run);
+  if (run.coverage.nothing.empty() && (undeclared_parts(run) || come_together(run)))
+    run.coverage.nothing =
+        "ranks of different reports may differ on purpose (parts of a model that nobody declares, "
+        "or "
+        "weights that the program averages itself); open their run folders together "
+        "(`ddp-doctor report FOLDER-A FOLDER-B`)";
   run.steps_table = merge_steps(runs, run);
   run.notes = merge_notes(runs, run);
   merge_checked(runs, run);

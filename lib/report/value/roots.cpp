@@ -90,13 +90,36 @@ std::optional<DeclaredReplicas> declared_replicas(const Timeline& timeline, int 
   return {};
 }
 
+// Weights may go to other ranks after the first step, as in local SGD or a sharded optimizer: a
+// collective of weights, or of something unknown as large as a rank's part of them.
+bool exchanges_weights(const Timeline& timeline) {
+  const auto* first = timeline.record(timeline.first_rank());
+  if (first == nullptr) return false;
+  std::int64_t elements = 0;
+  for (const int id : timeline.trainable())
+    elements += timeline.tensors[static_cast<std::size_t>(id)].numel;
+  const std::int64_t part = elements / std::max(first->header.world_size, 1);
+  const auto is_exchange = [&](const Collective& call) {
+    if (call.target.starts_with("weight")) return true;
+    return call.target.empty() && (call.moment == "outside" || call.moment == "optimizer") &&
+           call.numel * call.count >= part;
+  };
+  return std::any_of(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& step) {
+    const auto records = step.records();
+    return step.number > 1 && std::any_of(records.begin(), records.end(), [&](const auto* record) {
+             return std::any_of(record->calls.begin(), record->calls.end(), is_exchange);
+           });
+  });
+}
+
 class Roots {
  public:
-  explicit Roots(const Timeline& timeline) : timeline_(timeline) {}
+  explicit Roots(const Timeline& timeline)
+      : timeline_(timeline), exchange_(!timeline.whole() && exchanges_weights(timeline)) {}
 
   std::vector<RootGroup> groups_of(const TimelineStep& step, Stage stage) {
     const bool part_of_a_mesh = timeline_.on_mesh() && !timeline_.whole();
-    return part_of_a_mesh ? on_mesh(step, stage) : among_all(step, stage);
+    return part_of_a_mesh && !exchange_ ? on_mesh(step, stage) : among_all(step, stage);
   }
 
  private:
@@ -116,7 +139,7 @@ class Roots {
     by_root.erase("");
     std::vector<RootGroup> groups;
     for (const auto& [root, ranks] : by_root)
-      groups.push_back({tensors.name, root, RankSet(ranks), ""});
+      groups.push_back({tensors.name, root, RankSet(ranks), exchange_ ? kUndeclared : ""});
     return groups;
   }
 
@@ -172,6 +195,7 @@ class Roots {
   }
 
   const Timeline& timeline_;
+  bool exchange_;
   std::map<std::vector<int>, Tensors> tensors_;  // by ids: nearly all steps have the same ones
   std::map<std::pair<int, Stage>, Declared> declared_;  // by rank
 };

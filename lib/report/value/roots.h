@@ -18,12 +18,13 @@ struct RootGroup {
   std::string tensors;
   std::string root;  // 128 bits over all of them
   RankSet ranks;
-  // Which ranks must hold the same of these tensors, on a mesh: "0,4" as declared, or kUndeclared.
-  // Empty: all ranks of the job.
+  // Which ranks must hold the same of these tensors: empty, all ranks of the job; "0,4" as declared
+  // on a mesh; or kUndeclared.
   std::string replicas;
 };
 
-// Equal roots show replicas, but ranks whose roots differ may hold other parts of the model.
+// Equal roots show replicas, but ranks whose roots differ may hold other parts of the model, or
+// weights that the program brings together itself.
 inline constexpr char kUndeclared[] = "undeclared";
 
 struct StepRoots {
