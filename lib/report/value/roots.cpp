@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "lib/diagnose/facts.h"
+#include "lib/timeline/replica_sets.h"
 
 namespace ddp_doctor {
 namespace {
@@ -124,7 +125,23 @@ class Roots {
 
  private:
   std::vector<RootGroup> among_all(const TimelineStep& step, Stage stage) {
-    const Tensors& tensors = of(compared(timeline_, step, stage));
+    auto ids = compared(timeline_, step, stage);
+    const auto apart = std::stable_partition(ids.begin(), ids.end(), [&](int id) {
+      return timeline_.whole() || !may_be_each_ranks_own(id);
+    });
+    std::vector<RootGroup> groups;
+    if (exchange_) {
+      add_groups(step, stage, ids, kUndeclared, groups);
+      return groups;
+    }
+    add_groups(step, stage, {ids.begin(), apart}, "", groups);
+    if (apart != ids.end()) add_groups(step, stage, {apart, ids.end()}, kUndeclared, groups);
+    return groups;
+  }
+
+  void add_groups(const TimelineStep& step, Stage stage, const std::vector<int>& ids,
+                  const char* replicas, std::vector<RootGroup>& groups) {
+    const Tensors& tensors = of(ids);
     std::map<std::string, std::vector<int>> by_root;
     if (step.same_everywhere(stage)) {
       by_root[root_of(step, timeline_.first_rank(), tensors.ids, stage)] = timeline_.ranks();
@@ -137,10 +154,17 @@ class Roots {
       }
     }
     by_root.erase("");
-    std::vector<RootGroup> groups;
     for (const auto& [root, ranks] : by_root)
-      groups.push_back({tensors.name, root, RankSet(ranks), exchange_ ? kUndeclared : ""});
-    return groups;
+      groups.push_back({tensors.name, root, RankSet(ranks), replicas});
+  }
+
+  // DistributedDataParallel was told to leave it alone, or it is a slice of a flat copy: ranks of
+  // other reports may begin apart.
+  bool may_be_each_ranks_own(int id) {
+    const auto [known, fresh] = own_.emplace(id, false);
+    const auto& tensor = timeline_.tensors[static_cast<std::size_t>(id)];
+    if (fresh) known->second = is_in_no_module(tensor) || is_ignored(timeline_, tensor);
+    return known->second;
   }
 
   // Each rank has a root for every list of tensors that the same ranks hold.
@@ -196,6 +220,7 @@ class Roots {
 
   const Timeline& timeline_;
   bool exchange_;
+  std::map<int, bool> own_;
   std::map<std::vector<int>, Tensors> tensors_;  // by ids: nearly all steps have the same ones
   std::map<std::pair<int, Stage>, Declared> declared_;  // by rank
 };
