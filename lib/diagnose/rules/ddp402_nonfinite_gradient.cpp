@@ -73,7 +73,8 @@ Verdict check_nonfinite_gradient(const Timeline& timeline) {
         "operation.";
     if (step.number == 1)
       finding.prescription.text +=
-          " As it is the first step, check the initial weights, too: after to_empty() a module that "
+          " As it is the first step, check the initial weights, too: after to_empty() a module "
+          "that "
           "nobody initializes holds what was in memory.";
     return std::vector{finding};
   }
