@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No DataLoader: each rank draws its batches; inputs of several kinds, weights of classes in the loss, positives that weigh more in another."""
+"""No DataLoader: each rank draws its batches; inputs of several kinds, weights of classes in the loss, positives that weigh more in another.
+The program itself says how many ranks there are."""
 # command: parity
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -20,7 +23,7 @@ class TwoHeads(nn.Module):
 
 
 def main():
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", world_size=2, rank=int(os.environ["RANK"]))
     torch.manual_seed(2)
     words, numbers = torch.randint(0, 50, (500, 7)), torch.randn(500, 5)
     genre, tags = torch.randint(0, 4, (500,)), (torch.rand(500, 6) < 0.3).float()

@@ -32,4 +32,6 @@ def install(torch):
         from .ranks import Ranks as Role
     else:
         from .reference import Reference as Role
+
+        seams.one_rank(torch)
     seams.install(torch, Role(torch, folder))

@@ -2,6 +2,7 @@
 """The places in torch where a training step's data pass, and what is switched off because it is random."""
 import functools
 import importlib
+import inspect
 import threading
 import weakref
 
@@ -61,6 +62,26 @@ def install(torch, watcher):
     _backward(torch, watcher, depth)
     _clipping(torch, watcher)
     _optimizers(torch, watcher)
+
+
+def one_rank(torch):
+    """A process group whose number of ranks the program says itself, as in imagenet's --world-size 2, has one rank all the same."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    signature = inspect.signature(distributed.init_process_group)
+
+    def make(original):
+        def init_process_group(*args, **kwargs):
+            given = signature.bind(*args, **kwargs)
+            if given.arguments.get("world_size", -1) > 1:
+                given.arguments.update(world_size=1, rank=0)
+            return original(*given.args, **given.kwargs)
+
+        return init_process_group
+
+    for module in distributed, distributed.distributed_c10d:
+        _wrap(module, "init_process_group", make)
 
 
 def _wrap(owner, name, make):
