@@ -214,6 +214,39 @@ bool place_declared(const Timeline& timeline, const TimelineStep* start, Replica
   return one_model;
 }
 
+// The ranks on which it gets a gradient in some step.
+std::set<int> trained_on(const Timeline& timeline, int id) {
+  std::set<int> ranks;
+  for (const auto& step : timeline.steps) {
+    if (step.number == 0 || !step.examined()) continue;
+    for (const int rank : *step.here) {
+      const auto usage = step.usage(rank, id);
+      if (usage && (usage->used || usage->assigned)) ranks.insert(rank);
+    }
+  }
+  return ranks;
+}
+
+// Ranks whose weights begin alike. Stages of a pipeline may each build the whole model: a copy that
+// is never trained is no replica of one that is, and a rank that has none is alone.
+std::vector<Ranks> begin_together(const Timeline& timeline, const TimelineStep& start, int id) {
+  const auto alike = start.groups(id, Stage::kWeight, timeline.ranks());
+  const auto trained = trained_on(timeline, id);
+  std::set<int> missing(timeline.ranks().begin(), timeline.ranks().end());
+  std::vector<Ranks> together;
+  for (const auto& ranks : alike) {
+    std::map<bool, Ranks> parts;
+    for (const int rank : ranks) {
+      parts[trained.contains(rank)].push_back(rank);
+      missing.erase(rank);
+    }
+    for (auto& [is_trained, part] : parts) together.push_back(std::move(part));
+  }
+  for (const int rank : missing) together.push_back({rank});
+  std::sort(together.begin(), together.end());
+  return together;
+}
+
 // What nobody declared, in a job whose ranks exchange activations. Where shards are DTensors, plain
 // parameters are none.
 void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
@@ -227,8 +260,7 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
     if (tensor.kind != "parameter" || tensor.ddp_index || groups.of.contains(tensor.id) ||
         declared(timeline.layout.placements, tensor) != nullptr)
       continue;
-    auto alike = start->groups(tensor.id, Stage::kWeight, timeline.ranks());
-    if (!is_partition(alike, timeline.ranks())) continue;
+    auto alike = begin_together(timeline, *start, tensor.id);
     if (deals && is_expert(tensor)) alike = each_alone(timeline);
     undeclared.push_back({module_of(tensor), std::move(alike)});
     ids.push_back(tensor.id);

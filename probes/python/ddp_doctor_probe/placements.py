@@ -48,7 +48,7 @@ def local(tensor):
 
 def by_module(root):
     """id(parameter) -> placement, for the parameters of `root` that FullyShardedDataParallel or DeepSpeed manages. With `fully_shard` its
-    DTensors; the plain parameters that stand for them while they are gathered have the placement None."""
+    DTensors; the parameters that stand for them while they are gathered have the placement None."""
     found = {}
     for part in root.modules():
         names = {kind.__name__ for kind in type(part).__mro__}
@@ -57,8 +57,9 @@ def by_module(root):
             placement = _of_strategy(part)
             found.update((id(parameter), placement) for parameter in part.parameters() if id(parameter) not in left_out)
         elif "FSDPModule" in names:
+            gathered = {id(getattr(parameter, "_unsharded_param", None)) for group in _groups(part) for parameter in group.fsdp_params}
             for parameter in part.parameters():
-                placement = of(parameter)
+                placement = None if id(parameter) in gathered else of(parameter)
                 found[id(parameter)] = dict(placement, source="fully_shard") if placement else None
         elif "DeepSpeedEngine" in names and getattr(part, "zero_optimization_stage", int)() > 0:
             found.update((id(parameter), {"placements": SHARDED, "source": "DeepSpeedEngine"}) for parameter in part.parameters())
@@ -68,6 +69,13 @@ def by_module(root):
 def sharding_modules(root):
     """The modules that `fully_shard` was applied to."""
     return [part for part in root.modules() if any(kind.__name__ == "FSDPModule" for kind in type(part).__mro__)]
+
+
+def _groups(module):
+    """What `fully_shard` gathers together."""
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    return [group for group in groups if group is not None]
 
 
 def is_sharding_root(module, first):
@@ -82,11 +90,7 @@ def is_sharding_root(module, first):
 def settings(modules):
     """What `fully_shard` does with gradients: {"shards", "replicas": whether they are reduced over these; "factors": what the sums are divided
     by, where the program set it, and the number of ranks}."""
-    groups = []
-    for module in modules:
-        state = module._get_fsdp_state()
-        groups += getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-    groups = [group for group in groups if group is not None]
+    groups = [group for module in modules for group in _groups(module)]
     factors = {(group.gradient_divide_factor, group.mesh_info.mesh.size()) for group in groups if getattr(group, "gradient_divide_factor", None)}
     # Replicas exist on a mesh of two dimensions only.
     return {

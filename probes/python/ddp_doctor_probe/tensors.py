@@ -5,6 +5,7 @@ Tensors are found through wrappers (all parameters and buffers of the wrapped mo
 wrapper covers, named by the module that holds them). Only weak references are kept, so that the probe extends no lifetime.
 """
 import gc
+import itertools
 import weakref
 
 from . import native, note, placements, places, stated
@@ -464,8 +465,10 @@ class Tensors:
                 else:
                     self._observe_odd(stage, what, entry, tensor)
                 continue
-            ids.append(entry.id)
-            pointers.append(tensor.data_ptr())
+            pointer = tensor.data_ptr()
+            if pointer or not entry.numel:  # 0: its storage was freed
+                ids.append(entry.id)
+                pointers.append(pointer)
         if ids:
             self.session.record.observe(stage, what, ids, pointers)
         for device, there in devices.items():
@@ -476,7 +479,9 @@ class Tensors:
             tensor = placements.local(tensor)
         if entry.numel <= SMALL and _is_plain(tensor, entry, self.torch.strided):
             self.describe()
-            self.session.record.observe_small(stage, what, entry.id, tensor.data_ptr())
+            pointer = tensor.data_ptr()
+            if pointer or not entry.numel:
+                self.session.record.observe_small(stage, what, entry.id, pointer)
         else:
             self.observe(stage, what, [(entry, tensor)])
 
@@ -486,6 +491,8 @@ class Tensors:
         with self.torch.no_grad():
             # Copies made here are freed in stream order, after they were examined.
             dense = [_dense(tensor.detach(), self.torch.strided) for _, tensor in pairs]
+            there = [one.data_ptr() != 0 or one.numel() == 0 for one in dense]  # else its storage was freed
+            pairs, dense = list(itertools.compress(pairs, there)), list(itertools.compress(dense, there))
             stream = self.torch.cuda.current_stream(device).cuda_stream
             try:
                 self.session.record.observe_on_device(
@@ -538,7 +545,8 @@ class Tensors:
             if name not in DTYPES:
                 self.session.warn(f"{entry.name}: tensors of {name} are not examined")
                 return
-            self.session.record.observe_view(stage, what, entry.id, local.data_ptr(), name, local.shape, local.stride())
+            if local.data_ptr() or not local.numel():
+                self.session.record.observe_view(stage, what, entry.id, local.data_ptr(), name, local.shape, local.stride())
 
 
 class _Arrival:
