@@ -58,7 +58,7 @@ class Job:
     def __init__(self, folder, launcher=None):
         self.folder = pathlib.Path(folder)
         program = self.folder / "train.py"
-        program.write_text(PROGRAM.format(steps=STEPS))
+        program.write_text(PROGRAM.format(steps=STEPS + 1000))  # it is killed before it ends
         self.out = self.folder / "out"
         self.stdout, self.stderr = self.folder / "stdout", self.folder / "stderr"
         what = ["--", *launcher, str(program)] if launcher else ["--python", sys.executable, str(program)]
