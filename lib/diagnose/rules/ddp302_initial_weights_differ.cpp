@@ -59,15 +59,19 @@ std::map<int, const TimelineStep*> first_seen(const Timeline& timeline, int id) 
 // step before which its weights differ; nothing if they do not.
 std::optional<std::int64_t> begins_apart_later(const Timeline& timeline, int id) {
   const auto seen = first_seen(timeline, id);
+  const auto bits = [&](int rank) {
+    const auto* at = seen.at(rank);
+    return at->find(rank, id, at->number == 0 ? Stage::kWeight : Stage::kWeightBefore)->bits;
+  };
   std::int64_t step = 0;
-  bool same = true;
-  for (const auto& [rank, at] : seen) {
-    const auto bits = [&](int of, const TimelineStep& in) {
-      return in.find(of, id, in.number == 0 ? Stage::kWeight : Stage::kWeightBefore)->bits;
-    };
-    step = std::max(step, at->number);
-    same = same && bits(rank, *at) == bits(seen.begin()->first, *seen.begin()->second);
-  }
+  for (const auto& [rank, at] : seen) step = std::max(step, at->number);
+  const auto& replicas = timeline.replicas_of(id, Stage::kWeight);
+  const bool same = std::all_of(replicas.begin(), replicas.end(), [&](const Ranks& ranks) {
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+      return !seen.contains(rank) || !seen.contains(ranks.front()) ||
+             bits(rank) == bits(ranks.front());
+    });
+  });
   return same ? std::nullopt : std::optional(step);
 }
 

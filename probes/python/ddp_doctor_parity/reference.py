@@ -230,7 +230,8 @@ class Reference(seams.Watcher):
         for stream, count in self._counts().items():
             wanted = (turn + 1) * count * self.times
             if self.drawn.get(stream, 0) < wanted:
-                self._end({"impossible": "one process does not take the same number of batches in each step"})
+                self._end({"impossible": f"one process took {self.drawn.get(stream, 0)} batches for its first {turn + 1} steps, not {count * self.times} "
+                                         "for each as a rank does"})
         return True
 
     # ---- the end

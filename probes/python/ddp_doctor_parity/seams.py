@@ -51,7 +51,7 @@ class Watcher:
         pass
 
     def step_begins(self, optimizer):
-        pass
+        """The gradients of the step are there; of one with a closure, each time that it was called."""
 
 
 def install(torch, watcher):
@@ -288,4 +288,4 @@ def _optimizers(torch, watcher):
         return __init__
 
     _wrap(torch.optim.Optimizer, "__init__", constructs)
-    moments.before_each_step(torch, lambda optimizer, args, kwargs: watcher.step_begins(optimizer))
+    moments.before_each_update(torch, watcher.step_begins)

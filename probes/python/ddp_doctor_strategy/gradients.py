@@ -31,26 +31,13 @@ def before_each_use(torch, synchronize):
     """Calls synchronize(optimizer) before each step, after a closure's backward, and before a GradScaler looks at the gradients."""
     done = weakref.WeakSet()  # optimizers whose gradients are already synchronized for the next step
 
-    def before_step(optimizer, args, kwargs):
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 and callable(args[1]) else None)
-        if closure is None:
-            if optimizer in done:
-                done.discard(optimizer)
-            else:
-                synchronize(optimizer)
-            return None
-
-        @functools.wraps(closure)
-        def synchronized(*a, **k):
-            result = closure(*a, **k)
+    def unless_done(optimizer):
+        if optimizer in done:
+            done.discard(optimizer)
+        else:
             synchronize(optimizer)
-            return result
 
-        if "closure" in kwargs:
-            return args, dict(kwargs, closure=synchronized)
-        return (args[0], synchronized) + tuple(args[2:]), kwargs
-
-    moments.before_each_step(torch, before_step)
+    moments.before_each_update(torch, unless_done)
     _before_unscaling(torch, synchronize, done)
 
 

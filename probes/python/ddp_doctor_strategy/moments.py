@@ -27,6 +27,28 @@ def before_each_call(torch, look):
     torch.nn.Module.__call__ = __call__
 
 
+def before_each_update(torch, act):
+    """Calls act(optimizer) when the gradients of an optimizer step are there: before it, or after each call of its closure."""
+
+    def before_step(optimizer, args, kwargs):
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 and callable(args[1]) else None)
+        if closure is None:
+            act(optimizer)
+            return None
+
+        @functools.wraps(closure)
+        def acting(*a, **k):
+            result = closure(*a, **k)
+            act(optimizer)
+            return result
+
+        if "closure" in kwargs:
+            return args, dict(kwargs, closure=acting)
+        return (args[0], acting) + tuple(args[2:]), kwargs
+
+    before_each_step(torch, before_step)
+
+
 def before_each_step(torch, act):
     """Calls act(optimizer, args, kwargs) before every optimizer step and before the probe; it returns (args, kwargs) to change them, or None."""
     module = importlib.import_module("torch.optim.optimizer")
