@@ -139,7 +139,7 @@ std::optional<TensorDigest> local_gradient(const Timeline& timeline, const Timel
   if (auto seen = step.find(rank, tensor, Stage::kCollectiveGradient)) return seen;
   // Neither a reducer nor a collective changed it: the optimizer got the local gradient.
   const auto& info = timeline.tensors[static_cast<std::size_t>(tensor)];
-  if (info.ddp_index || timeline.layout.placements.contains(name_in_model(info.name))) return {};
+  if (info.ddp_index || timeline.layout.placements.contains(info.name)) return {};
   const auto* record = step.at(rank);
   const auto left = step.sample(rank, tensor, Stage::kLocalGradient);
   const auto got = step.sample(rank, tensor, Stage::kGradient);

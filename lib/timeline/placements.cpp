@@ -141,19 +141,47 @@ std::vector<Ranks> replica_groups(const std::vector<Declared>& declared, const R
 
 std::string name_in_model(const std::string& name) { return name.substr(name.find(':') + 1); }
 
+namespace {
+
+// The parameters that a fact about "Model:layer.weight" speaks of, by the names that they have in
+// the records: without their model where there is only one. An older record leaves it out.
+class Named {
+ public:
+  explicit Named(const std::map<int, const RankRecord*>& records) {
+    for (const auto& [rank, record] : records) {
+      for (const auto& tensor : record->tensors)
+        by_place_[name_in_model(tensor.name)].insert(tensor.name);
+    }
+  }
+  std::set<std::string> by(const std::string& key) const {
+    const auto place = by_place_.find(name_in_model(key));
+    if (place == by_place_.end()) return {name_in_model(key)};
+    if (key.find(':') == std::string::npos) return place->second;
+    return {place->second.contains(key) ? key : name_in_model(key)};
+  }
+
+ private:
+  std::map<std::string, std::set<std::string>> by_place_;
+};
+
+}  // namespace
+
 Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPlacements& stated) {
   Layout layout;
   layout.dimensions = dimensions_of(records, stated);
   layout.stated = stated_placements(records, stated, layout.dimensions, layout.notes);
   std::string exchange;
+  const Named named(records);
   for (const auto& [rank, record] : records) {
     std::map<std::string, Mesh> meshes;
     for (const auto& fact : record->facts) {
       if (fact.subject == "mesh") meshes[fact.key] = mesh_in(fact.value);
-      if (fact.subject == "placement")
-        declare(layout.placements[fact.key], placement_from(fact.value, meshes), rank);
-      if (fact.subject == "gradient placement")
-        declare(layout.gradients[fact.key], placement_from(fact.value, meshes), rank);
+      const bool of_gradient = fact.subject == "gradient placement";
+      if (of_gradient || fact.subject == "placement") {
+        for (const auto& name : named.by(fact.key))
+          declare((of_gradient ? layout.gradients : layout.placements)[name],
+                  placement_from(fact.value, meshes), rank);
+      }
       if (fact.subject == "unexamined") layout.unexamined[fact.key] = std::stoull(fact.value);
     }
     if (exchange.empty()) exchange = exchanged(*record);

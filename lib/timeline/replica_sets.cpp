@@ -158,7 +158,7 @@ std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
 
 const std::vector<Declared>* declared(const std::map<std::string, std::vector<Declared>>& all,
                                       const TensorInfo& tensor) {
-  const auto found = all.find(name_in_model(tensor.name));
+  const auto found = all.find(tensor.name);
   return found == all.end() ? nullptr : &found->second;
 }
 
@@ -345,7 +345,7 @@ void place_wrapped(Timeline& timeline, const std::vector<Ranks>& sets, ReplicaGr
 void note_parts(Timeline& timeline) {
   std::map<std::string, std::vector<std::string>> by_source;
   std::set<std::string> known;
-  for (const auto& tensor : timeline.tensors) known.insert(name_in_model(tensor.name));
+  for (const auto& tensor : timeline.tensors) known.insert(tensor.name);
   for (const auto& [name, all] : timeline.layout.placements) {
     if (!known.contains(name)) by_source[all.front().placement.source].push_back(name);
   }

@@ -255,7 +255,7 @@ void place_stated(Timeline& timeline, ReplicaGroups& groups) {
   for (const auto& tensor : timeline.tensors) {
     const auto stated = timeline.layout.stated.find(name_in_model(tensor.name));
     if (tensor.kind != "parameter" || stated == timeline.layout.stated.end()) continue;
-    const auto declared = timeline.layout.placements.find(stated->first);
+    const auto declared = timeline.layout.placements.find(tensor.name);
     const auto known = groups.of.find(tensor.id);
     const std::vector<Ranks> otherwise =
         known == groups.of.end() ? std::vector<Ranks>{timeline.ranks()} : known->second.weight;

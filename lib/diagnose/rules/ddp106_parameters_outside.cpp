@@ -15,7 +15,7 @@ namespace {
 
 bool is_outside(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
-  const bool sharded = timeline.layout.placements.contains(name_in_model(tensor.name));
+  const bool sharded = timeline.layout.placements.contains(tensor.name);
   if (tensor.ddp_index || sharded || timeline.rank_local.contains(id)) return false;
   for (int rank : step.distinct_users()) {
     const auto usage = step.usage(rank, id);

@@ -151,7 +151,7 @@ Operation operation_along(const Timeline& timeline, const std::vector<const Time
                           const std::set<int>& parameters) {
   const auto averages = [&](int id) {
     const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
-    const auto said = timeline.layout.placements.find(name_in_model(name));
+    const auto said = timeline.layout.placements.find(name);
     if (said == timeline.layout.placements.end()) return false;
     const auto& source = said->second.front().placement.source;
     return source == "fully_shard" || source == "FullyShardedDataParallel";
@@ -187,8 +187,7 @@ bool is_said(const Timeline& timeline, int id) {
   const auto placed = timeline.placed().of.find(id);
   if (placed != timeline.placed().of.end())
     return placed->second.source != PlacementSource::kInferred;
-  return timeline.layout.placements.contains(
-      name_in_model(timeline.tensors[static_cast<std::size_t>(id)].name));
+  return timeline.layout.placements.contains(timeline.tensors[static_cast<std::size_t>(id)].name);
 }
 
 // Parameters of a job on a mesh whose replicas got different gradients, and differ since.

@@ -136,7 +136,7 @@ Verdict check_model_mismatch(const Timeline& timeline) {
       const auto b = here.find(name);
       const TensorInfo* on_first = a == reference.end() ? nullptr : a->second;
       const TensorInfo* on_rank = b == here.end() ? nullptr : b->second;
-      const bool sharded = timeline.layout.placements.contains(name_in_model(name));
+      const bool sharded = timeline.layout.placements.contains(name);
       if (alike(on_first, on_rank) || (sharded && on_first != nullptr && on_rank != nullptr))
         return;
       ranks.insert(rank);

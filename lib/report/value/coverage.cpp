@@ -114,7 +114,7 @@ Coverage coverage_of(const Timeline& timeline, const Diagnosis& diagnosis) {
   std::set<std::string> known;
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter") continue;
-    known.insert(name_in_model(tensor.name));
+    known.insert(tensor.name);
     ++(is_shard(timeline, tensor.id)             ? coverage.shards
        : timeline.rank_local.contains(tensor.id) ? coverage.left_out
                                                  : coverage.compared);

@@ -60,7 +60,7 @@ MeshMap mesh_map_of(const Timeline& timeline) {
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter") continue;
     const auto placed = timeline.placed().of.find(tensor.id);
-    const auto declared = timeline.layout.placements.find(name_in_model(tensor.name));
+    const auto declared = timeline.layout.placements.find(tensor.name);
     const auto* groups = placed == timeline.placed().of.end() ? nullptr : &placed->second;
     const auto* said = declared == timeline.layout.placements.end()
                            ? nullptr

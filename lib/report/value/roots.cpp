@@ -68,7 +68,7 @@ struct DeclaredReplicas {
 std::optional<DeclaredReplicas> declared_replicas(const Timeline& timeline, int id, int rank,
                                                   Stage stage) {
   const auto& layout = timeline.layout;
-  const auto name = name_in_model(timeline.tensors[static_cast<std::size_t>(id)].name);
+  const auto& name = timeline.tensors[static_cast<std::size_t>(id)].name;
   const auto placed = timeline.placed().of.find(id);
   if (placed == timeline.placed().of.end() || placed->second.source != PlacementSource::kDeclared)
     return {};

@@ -191,7 +191,7 @@ class Tensors:
             placement = self.managed.get(id(tensor)) or placements.of(tensor)
             if placement and owner is None and self.gathers:
                 placement = dict(placement, source="fully_shard")  # what stands for it in its module is gathered
-            if placement and self._is_a_part(name, tensor, placement):
+            if placement and self._is_a_part(f"{label}:{name}" if label else name, tensor, placement):
                 return []
         local = placements.local(tensor)
         dtype_name = str(tensor.dtype)[len("torch."):]
@@ -299,7 +299,8 @@ class Tensors:
         kinds = placements.kinds_of(gradient)
         if kinds != (entry.gradient_placement or entry.placement["placements"]):
             entry.gradient_placement = kinds
-            self._note_placement("gradient placement", entry.name.split(":")[-1], dict(placements.of(gradient)))
+            name = entry.name.split(":")[-1]
+            self._note_placement("gradient placement", f"{entry.model}:{name}" if entry.model else name, dict(placements.of(gradient)))
 
     def _why_not(self, tensor, dtype_name):
         if tensor.device.type == "meta" or isinstance(tensor, self.torch.nn.parameter.UninitializedTensorMixin):
