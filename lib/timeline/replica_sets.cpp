@@ -17,11 +17,14 @@
 namespace ddp_doctor {
 namespace {
 
-// The ranks of its wrappers' process group; nothing if it has no wrapper, or in several groups.
-std::optional<Ranks> group_of(const RankRecord& record) {
+// The ranks of its wrappers' process group, or of one wrapper's; nothing if there is none, or
+// several.
+std::optional<Ranks> group_of(const RankRecord& record, std::optional<int> wrapper) {
   std::optional<Ranks> group;
+  const std::string one = wrapper ? fmt::format("wrapper {}", *wrapper) : "";
   for (const auto& fact : record.facts) {
     if (fact.key != "ranks" || !fact.subject.starts_with("wrapper ")) continue;
+    if (wrapper && fact.subject != one) continue;
     const auto list = nlohmann::json::parse(fact.value, nullptr, false);
     if (!list.is_array()) return {};
     auto ranks = list.get<Ranks>();
@@ -33,11 +36,11 @@ std::optional<Ranks> group_of(const RankRecord& record) {
 }
 
 // The groups, if every rank is in exactly one.
-std::vector<Ranks> partition(const Timeline& timeline) {
+std::vector<Ranks> partition(const Timeline& timeline, std::optional<int> wrapper = {}) {
   std::set<Ranks> groups;
   for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
-    const auto group = record == nullptr ? std::nullopt : group_of(*record);
+    const auto group = record == nullptr ? std::nullopt : group_of(*record, wrapper);
     if (!group || !std::binary_search(group->begin(), group->end(), rank)) return {};
     Ranks here;
     std::set_intersection(group->begin(), group->end(), timeline.ranks().begin(),
@@ -331,6 +334,31 @@ bool spanned(const Layout& layout, const std::vector<Ranks>& sets) {
          });
 }
 
+// Of wrappers with different process groups each replicates over its own, if these begin apart, as
+// the parts of a layer do.
+void place_by_wrapper(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
+  if (start == nullptr || !start->complete()) return;
+  std::map<int, std::vector<const TensorInfo*>> wrappers;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter" && tensor.wrapper) wrappers[*tensor.wrapper].push_back(&tensor);
+  }
+  for (const auto& [wrapper, tensors] : wrappers) {
+    const auto sets = wrappers.size() > 1 ? partition(timeline, wrapper) : std::vector<Ranks>{};
+    if (sets.size() < 2) continue;
+    std::set<std::string> parts;
+    for (const auto& ranks : sets) {
+      std::string bits;
+      for (const auto* tensor : tensors) {
+        if (const auto seen = start->find(ranks.front(), tensor->id, Stage::kWeight))
+          bits.append(seen->bits.begin(), seen->bits.end());
+      }
+      parts.insert(std::move(bits));
+    }
+    if (parts.size() != sets.size()) continue;
+    for (const auto* tensor : tensors) groups.of[tensor->id] = {sets, sets};
+  }
+}
+
 // What wrappers cover is replicated over their process groups.
 void place_wrapped(Timeline& timeline, const std::vector<Ranks>& sets, ReplicaGroups& groups) {
   timeline.layout.model_parallel =
@@ -409,6 +437,7 @@ void tell_replicas_apart(Timeline& timeline) {
       std::any_of(timeline.tensors.begin(), timeline.tensors.end(), [](const TensorInfo& tensor) {
         return tensor.kind == "parameter" && !is_in_no_module(tensor);
       });
+  if (timeline.replicas.size() == 1) place_by_wrapper(timeline, start, *groups);
   const bool one_model = place_declared(timeline, start, *groups);
   if (one_model && timeline.layout.meshes_side_by_side) timeline.layout.model_parallel.clear();
   place_inferred(timeline, start, *groups);
