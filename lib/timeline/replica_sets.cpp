@@ -334,17 +334,36 @@ bool spanned(const Layout& layout, const std::vector<Ranks>& sets) {
          });
 }
 
-// Of wrappers with different process groups each replicates over its own, if these begin apart, as
-// the parts of a layer do.
+bool exchanges_activations(const Timeline& timeline) {
+  return std::any_of(timeline.ranks().begin(), timeline.ranks().end(), [&](int rank) {
+    const auto* record = timeline.record(rank);
+    return record != nullptr &&
+           std::any_of(record->facts.begin(), record->facts.end(),
+                       [](const Fact& fact) { return fact.subject == "activations"; });
+  });
+}
+
+// Of a DeviceMesh of the program.
+bool is_dimension(const Timeline& timeline, const std::vector<Ranks>& groups) {
+  const std::set<Ranks> wanted(groups.begin(), groups.end());
+  const auto& known = timeline.layout.dimensions;
+  return std::any_of(known.begin(), known.end(), [&](const Dimension& dimension) {
+    return std::set<Ranks>(dimension.groups.begin(), dimension.groups.end()) == wanted;
+  });
+}
+
+// Of wrappers with different process groups each replicates over its own, if these are meant to
+// hold parts of a layer, and begin apart.
 void place_by_wrapper(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
   if (start == nullptr || !start->complete()) return;
+  const bool exchanges = exchanges_activations(timeline);
   std::map<int, std::vector<const TensorInfo*>> wrappers;
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind == "parameter" && tensor.wrapper) wrappers[*tensor.wrapper].push_back(&tensor);
   }
   for (const auto& [wrapper, tensors] : wrappers) {
     const auto sets = wrappers.size() > 1 ? partition(timeline, wrapper) : std::vector<Ranks>{};
-    if (sets.size() < 2) continue;
+    if (sets.size() < 2 || !(exchanges || is_dimension(timeline, sets))) continue;
     std::set<std::string> parts;
     for (const auto& ranks : sets) {
       std::string bits;
