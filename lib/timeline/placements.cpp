@@ -193,12 +193,15 @@ Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPl
       const auto ranks = placement.mesh.ranks.size();
       const bool some = ranks > 0 && ranks < world_size;
       if (shards_data_parallelism(placement) && !some) continue;
-      layout.meshes_side_by_side = shards_data_parallelism(placement) && exchange.empty();
-      layout.model_parallel = fmt::format("{} is only a part of a parameter ({} of {})", name,
-                                          fmt::join(placement.kinds, ", "), placement.source);
-      return layout;
+      const bool first = layout.model_parallel.empty();
+      layout.meshes_side_by_side = (first || layout.meshes_side_by_side) &&
+                                   shards_data_parallelism(placement) && exchange.empty();
+      if (first)
+        layout.model_parallel = fmt::format("{} is only a part of a parameter ({} of {})", name,
+                                            fmt::join(placement.kinds, ", "), placement.source);
     }
   }
+  if (!layout.model_parallel.empty()) return layout;
   layout.model_parallel = exchange;
   if (!exchange.empty()) return layout;
   for (const auto& [name, all] : layout.stated) {
