@@ -48,7 +48,7 @@ def sections(options):
     examples = build / "examples"
     ours = r"^\| \*\*ddp-doctor: digest[^|]*\| {} \| [^|]*\| ([\d.e-]+)"
     # An examined step compared with its neighbours: ratios of whole runs cannot resolve one percent (docs/performance.md).
-    beside = r"^\*\*{}\*\*(?:(?!^\*\*)[\s\S])*?^- \*\*an examined step against the steps beside it\*\*.*{}([\d.]+)"
+    beside = r"^\*\*{}\*\*(?:(?!^\*\*)[\s\S])*?^- \*\*an examined step against its neighbours\*\*.*{}([\d.]+)"
     return [
         Section("digests", "Digests", "Of 256 MiB on one core, beside other ways to compare tensors.",
                 [*script("digest_python.py"), "--benchmark", build / "bin/digest_benchmark"], ["--rounds", "2"], ["--rounds", "7"],
@@ -58,7 +58,9 @@ def sections(options):
                 [*script("python_overhead.py"), *doctor, "--python", python], ["--repeats", "1", "--steps", "20"], [],
                 [Target("MLP of 200 tensors, default sampling: at most 1.10", beside.format("deep", "a tenth of that: "), below=1.10),
                  Target("GPT-like of 30 M parameters, default sampling: at most 1.01", beside.format("gpt", "a tenth of that: "), below=1.01),
-                 Target("GPT-like, every step: at most 1.05", beside.format("gpt", "touches: "), below=1.05)]),
+                 Target("GPT-like, every step: at most 1.05", beside.format("gpt", "does not matter: "), below=1.05),
+                 Target("GPT-like under fully_shard, default sampling: at most 1.01", beside.format("fsdp", "a tenth of that: "), below=1.01),
+                 Target("GPT-like under fully_shard, every step: at most 1.05", beside.format("fsdp", "does not matter: "), below=1.05)]),
         Section("instructions", "Instructions per step", "What the probe adds, whatever the machine is doing.",
                 [*script("instructions.py"), *doctor, "--python", options.valgrind_python, "--cpp", *(["--before", options.before] if options.before else [])],
                 ["--quick"], []),
@@ -85,6 +87,11 @@ def sections(options):
                 [Target("under 10 s", r"parameters: ([\d.]+) s", below=10.0)]),
         Section("scale", "A thousand ranks", "`report` on made-up records, 6 GB of them, and how its time grows with ranks, steps and parameters.",
                 [*script("diagnosis.py"), *doctor, "--steps", "500", "--parameters", "400", "--fit"], ["--ranks", "16"], ["--ranks", "1024"],
+                [Target("under 60 s", r"\A.*parameters: ([\d.]+) s", below=60.0),
+                 Target("under 2 GB", r"\A.* s, (\d+) MB", below=2000.0)]),
+        Section("mesh", "A mesh of a thousand ranks", "The same on a mesh of 128 x 8, two of three parameters sharded over its second dimension.",
+                [*script("diagnosis.py"), *doctor, "--steps", "500", "--parameters", "400"], ["--ranks", "16", "--mesh", "4x4"],
+                ["--ranks", "1024", "--mesh", "128x8"],
                 [Target("under 60 s", r"\A.*parameters: ([\d.]+) s", below=60.0),
                  Target("under 2 GB", r"\A.* s, (\d+) MB", below=2000.0)]),
         Section("growth", "A day of training", "The record of 432,000 steps of 400 parameters: old healthy steps are thinned out.",

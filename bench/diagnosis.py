@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Time and memory of the diagnosis of a large run: `ddp-doctor report` on synthetic records.
 
-usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP] [--out DIR] [--fit]
+usage: diagnosis.py --doctor BUILD/bin/ddp-doctor [--ranks 8] [--steps 1000] [--parameters 300] [--every 10] [--bug STEP] [--mesh 4x2]
+                    [--out DIR] [--fit]
 
 Every rank has the given number of parameters of 64 elements; the steps that are looked at are those of `run --every N --warmup 20`, each with local,
-reduced and final gradients, weights, samples and usage. From --bug on, one gradient differs on the last rank. --fit: also with half and a quarter
+reduced and final gradients, weights, samples and usage. From --bug on, one gradient and its weight differ on the last rank. --mesh: the ranks lie on a mesh of two
+dimensions, dp and tp; two of three parameters are declared DTensors of which each tp rank holds another shard, the others replicated. --fit: also with half and a quarter
 of the ranks, examined steps and parameters, each by itself, and the exponent by which processor time grows with it: of a second report, since
 what the system spends on bringing the records back from the disk depends on how many of them its cache still holds. Needs no torch.
 """
@@ -33,12 +35,13 @@ def write_rank(native, folder, rank, options):
         "details": {"every": str(options.every), "warmup": str(WARMUP)},
     }, 0)
     ids = list(range(options.parameters))
+    on_mesh = options.mesh[1] > 1
     record.tensors([
         {"id": i, "name": f"layers.{i}.weight", "kind": "parameter", "dtype": "float32", "sizes": [ELEMENTS], "trainable": True,
-         "ddp_index": i, "module": f"layers.{i}", "wrapper": 0}
+         "module": f"layers.{i}", **({} if on_mesh else {"ddp_index": i, "wrapper": 0})}
         for i in ids
     ])
-    record.write("ddp_fields", [
+    record.write("ddp_fields", [] if on_mesh else [
         {"moment": "construction", "key": key, "value": value, "is_integer": True, "wrapper": 0}
         for key, value in (("world_size", str(options.ranks)), ("find_unused_parameters", "0"), ("static_graph", "0"))
     ])
@@ -47,9 +50,13 @@ def write_rank(native, folder, rank, options):
     bytes_ = 4 * ELEMENTS
     buffer = (ctypes.c_float * (options.parameters * ELEMENTS + 4096))(*(numbers.uniform(-1, 1) for _ in range(options.parameters * ELEMENTS + 4096)))
     base = ctypes.addressof(buffer)
+    _, width = options.mesh
+    shards = [100 * (rank % width) if i % 3 and on_mesh else 0 for i in ids]
+    if on_mesh:
+        declare(record, options)
 
     def at(offset):
-        return [base + 4 * offset + bytes_ * i for i in ids]
+        return [base + 4 * (offset % 3300 + shards[i]) + bytes_ * i for i in ids]
 
     both = native.DIGEST | native.SAMPLE
     flags = native.USED | native.REACHED_KNOWN | native.REACHED | native.IN_OUTPUT_KNOWN | native.IN_OUTPUT | native.IN_OPTIMIZER
@@ -61,18 +68,38 @@ def write_rank(native, folder, rank, options):
         if step == 0:
             row.update(trace="", backwards=0, forwards_through_wrapper=0)
         elif examined:
-            record.observe(native.LOCAL, both, ids, at((step * 31 + rank * 7) % 4000))
-            reduced = at(step % 4000)
+            record.observe(native.LOCAL, both, ids, at(step * 31 + rank * 7))
+            reduced = at(step)
             record.observe(native.REDUCED, both, ids, reduced)
             if options.bug and step >= options.bug and rank == options.ranks - 1:
                 reduced[-1] += 4
             record.observe(native.GRADIENT, both, ids, reduced)
             record.usages(used)
         if examined:
-            record.observe(native.WEIGHT, both, ids, at((step * 17) % 4000))
+            weights = at(step * 17)
+            if options.bug and step >= options.bug and rank == options.ranks - 1:
+                weights[-1] += 4
+            record.observe(native.WEIGHT, both, ids, weights)
         record.step(row)
     record.write("event", {"step": options.steps, "time_ns": 1, "kind": "end", "phase": "finished", "text": ""})
     record.close()
+
+
+def declare(record, options):
+    """As the probe records DTensors that are replicated along dp, and of which two of three are sharded along tp."""
+    height, width = options.mesh
+    mesh = {"mesh": [[row * width + column for column in range(width)] for row in range(height)], "dimensions": ["dp", "tp"]}
+    facts = [("mesh", "0", mesh)]
+    for i in range(options.parameters):
+        placements = ["Replicate", "Shard(0)" if i % 3 else "Replicate"]
+        facts.append(("placement", f"layers.{i}.weight", {"placements": placements, "source": "DTensor", "mesh": 0}))
+    for subject, key, value in facts:
+        record.write("fact", {"step": 0, "subject": subject, "key": key, "value": value})
+
+
+def mesh_of(text):
+    height, _, width = text.partition("x")
+    return int(height), int(width)
 
 
 def main():
@@ -80,9 +107,13 @@ def main():
     parser.add_argument("--doctor", required=True)
     for name, default in (("ranks", 8), ("steps", 1000), ("parameters", 300), ("every", 10), ("bug", 0)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"[{default}]")
+    parser.add_argument("--mesh", type=mesh_of, help="HEIGHTxWIDTH, as many as there are ranks")
     parser.add_argument("--out", help="keeps the records there")
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
+    options.mesh = options.mesh or (options.ranks, 1)
+    if math.prod(options.mesh) != options.ranks or (options.fit and options.mesh[1] > 1):
+        parser.error("--mesh needs as many ranks as it has places, and no --fit")
     whole = examine(options)
     if options.fit:
         options.out = None

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cost of the examination for an unmodified Python program, compared with other ways to check replicas: step times on two ranks over gloo.
 
-usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,deep,gpt] [--ways ...] [--repeats N] [--steps N]
+usage: python_overhead.py --doctor BUILD/bin/ddp-doctor [--python PYTHON] [--programs mlp,deep,gpt,fsdp] [--ways ...] [--repeats N] [--steps N]
 
     mlp  10 parameter tensors, steps of some milliseconds, and
     deep 200 small ones: what the calls cost
     gpt  about 30 M parameters, steps of about a second: what the bytes cost
+    fsdp the same with fully_shard on each block and on the whole, instead of DistributedDataParallel; all-gather and sha1 do not apply
 
     plain       the program alone
     sampled     ddp-doctor's default: every one of the first steps, then every 10th
@@ -46,9 +47,9 @@ EVERY = 10  # the default of `ddp-doctor run`
 EVERY_OF = {"sampled": EVERY, "every": 1, "alternate": 2}
 FEWEST_ALTERNATE = 80  # steps, half of which are examined
 RANKS = 2
-WARMUP = {"mlp": 20, "deep": 20, "gpt": 2}  # 20 is the default of `ddp-doctor run`; the first two steps build buckets
-STEPS = {"mlp": 100, "deep": 100, "gpt": 10}  # after the warm-up
-REPEATS = {"mlp": 6, "deep": 5, "gpt": 2}
+WARMUP = {"mlp": 20, "deep": 20, "gpt": 2, "fsdp": 2}  # 20 is the default of `ddp-doctor run`; the first two steps build buckets
+STEPS = {"mlp": 100, "deep": 100, "gpt": 10, "fsdp": 10}  # after the warm-up
+REPEATS = {"mlp": 6, "deep": 5, "gpt": 2, "fsdp": 2}
 MARK = "step times "
 ABRUPTLY = "DDP_DOCTOR_BENCH_ABRUPTLY"
 
@@ -114,15 +115,29 @@ def hashes_alike(torch, dist, parameters):
     return torch.equal(hashes, everyones[0])
 
 
+def wrapped(program, model):
+    """The model to call, by DistributedDataParallel or sharded."""
+    if program != "fsdp":
+        from torch.nn.parallel import DistributedDataParallel
+
+        return DistributedDataParallel(model)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def train(program, steps, check):
     import torch
     import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
 
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
-    model, data, optimizer = {"mlp": mlp, "deep": deep, "gpt": gpt}[program]()
-    ddp = DistributedDataParallel(model)
+    model, data, optimizer = {"mlp": mlp, "deep": deep, "gpt": gpt, "fsdp": gpt}[program]()
+    ddp = wrapped(program, model)
     parameters = list(model.parameters())
     optimizer = optimizer(ddp.parameters(), lr=1e-3)
     moments = [time.perf_counter()]
@@ -325,7 +340,7 @@ def main():
     parser.add_argument("--check", choices=CHECKS, help=argparse.SUPPRESS)
     parser.add_argument("--doctor")
     parser.add_argument("--python", default=sys.executable, help="has torch [this one]")
-    parser.add_argument("--programs", default="mlp,deep,gpt")
+    parser.add_argument("--programs", default="mlp,deep,gpt,fsdp")
     parser.add_argument("--ways", default=",".join(WAYS), help="[all]")
     parser.add_argument("--repeats", type=int, help=f"[{REPEATS}]")
     parser.add_argument("--steps", type=int, help=f"after the warm-up of {WARMUP} [{STEPS}]")
@@ -338,7 +353,9 @@ def main():
     options.ways, options.left_out = options.ways.split(","), ""
     if "plain" not in options.ways or not set(options.ways) <= set(WAYS):
         parser.error(f"--ways: plain, and of {', '.join(WAYS[1:])} any")
+    chosen = options.ways
     for program in options.programs.split(","):
+        options.ways = [way for way in chosen if program != "fsdp" or way not in CHECKS]
         if program not in STEPS:
             parser.error(f"--programs: {program} is none of {', '.join(STEPS)}")
         steps = max(EVERY, options.steps or STEPS[program])  # at least one sampled step

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 change = os.environ.get("CHANGE", "")
 dist.init_process_group("gloo")
-torch.manual_seed(0)
+torch.manual_seed(0 if change != "unseeded" else int.from_bytes(os.urandom(4), "little"))
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -25,7 +25,7 @@ class Net(torch.nn.Module):
         return self.more(y) if change == "model" else y
 model = torch.nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
 torch.manual_seed(1 + dist.get_rank())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.101 if change == "rate" else 0.1)
 for step in range(1, 6):
     x = torch.randn(4, 8)
     if change == "data" and step == 4 and dist.get_rank() == 1:
@@ -37,6 +37,7 @@ dist.destroy_process_group()
 PY
 doctor 2 check train.py --baseline numerics.json; complained 'make it with --update-baseline'
 doctor 2 check train.py --update-baseline; complained 'needs --baseline FILE'
+doctor 2 check train.py --tolerance measured; complained 'needs --baseline FILE'
 doctor 0 check train.py --baseline numerics.json --update-baseline; said 'wrote the baseline .*numerics.json'
 doctor 0 check train.py --baseline numerics.json
 [ "$(wc -l <"$work/out")" = 1 ] || fail "$last: more than the verdict"
@@ -63,3 +64,25 @@ doctor 2 check train.py --baseline broken.json; complained 'not a baseline of dd
 cp numerics.json before.json
 doctor 1 check "$here/../corpus/ddp101_wrapper_bypassed.py" --baseline numerics.json --update-baseline -- bug
 said 'was not updated'; cmp -s numerics.json before.json || fail "$last: the baseline was written all the same"
+
+# Another machine rounds differently: here, one whose processor has no vector instructions. A baseline of bits fails there; one that
+# measured rounding holds, and a learning rate that is 1 % off does not.
+doctor 2 check train.py --baseline numerics.json --tolerance measured; complained 'has bits only'
+doctor 0 check train.py --baseline measured.json --update-baseline --tolerance measured; said 'wrote the baseline .*measured.json'
+doctor 0 check train.py --baseline measured.json
+other() { ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Prescott OMP_NUM_THREADS=2 doctor "$@"; }
+other 1 check train.py --baseline measured.json --tolerance bits --format json; json '"DDP601" in found'
+other 0 check train.py --baseline measured.json --format json --out "$work/other"
+json 'any("as far as rounding explains" in note for note in r["runs"][0]["notes"])'
+change_of() { export CHANGE=$1; other 1 check train.py --baseline measured.json --format json; unset CHANGE; }
+change_of rate
+json 'first["rule"] == "DDP601" and first["first_step"] == 1 and first["evidence"]["of"] == "weight" and first["evidence"]["distance"] > 10 * first["evidence"]["rounding"]'
+change_of data
+json 'first["rule"] == "DDP601" and first["first_step"] == 4 and first["evidence"]["of"] == "gradient"'
+change_of graph
+json '"DDP602" in found'
+doctor 2 report "$work/other" --baseline again.json --update-baseline --tolerance measured; complained 'lack the second run'
+CHANGE=unseeded doctor 2 check train.py --baseline again.json --update-baseline --tolerance measured; complained 'seed the program'
+[ ! -e again.json ] || fail "$last: a baseline of an unseeded program was written"
+sed '/"steps"/q' measured.json >cut.json
+doctor 2 check train.py --baseline cut.json; complained 'not a baseline of ddp-doctor'

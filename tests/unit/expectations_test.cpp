@@ -91,14 +91,16 @@ TEST(Baseline, IsReadAsItWasWritten) {
   const TemporaryFolder folder;
   const auto run = report_run(run_of().build(), 0);
   Baseline::of(run).save(folder.path() / "b.json");
-  EXPECT_THAT(Baseline::load(folder.path() / "b.json").differences(run), IsEmpty());
+  EXPECT_THAT(Baseline::load(folder.path() / "b.json").compare(run, Tolerance::kBits).differences,
+              IsEmpty());
 }
 
 TEST(Baseline, NamesTheFirstStepAndParameterWhoseBitsPart) {
   const auto before = Baseline::of(report_run(run_of().build(), 0));
   RunBuilder changed = run_of();
   changed.differ(1, 1, Stage::kGradient, 3).differ(0, 0, Stage::kGradient, 4);
-  const auto findings = before.differences(report_run(changed.build(), 0));
+  const auto findings =
+      before.compare(report_run(changed.build(), 0), Tolerance::kBits).differences;
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].rule, "DDP601");
   EXPECT_EQ(findings[0].first_step, 3);
@@ -111,7 +113,8 @@ TEST(Baseline, NamesAParameterThatIsNoLongerUsed) {
   const auto before = Baseline::of(report_run(run_of().build(), 0));
   RunBuilder changed = run_of();
   changed.unused(0, 0).unused(1, 0);
-  const auto findings = before.differences(report_run(changed.build(), 0));
+  const auto findings =
+      before.compare(report_run(changed.build(), 0), Tolerance::kBits).differences;
   ASSERT_FALSE(findings.empty());
   EXPECT_EQ(findings[0].rule, "DDP602");
   EXPECT_EQ(findings[0].parameters[0].name, "a");
@@ -121,7 +124,7 @@ TEST(Baseline, OfAnotherNumberOfRanksIsRefused) {
   const auto before = Baseline::of(report_run(run_of().build(), 0));
   RunBuilder three(3, {"a", "b"}, 5);
   const auto run = report_run(three.build(), 0);
-  EXPECT_THROW(before.differences(run), Error);
+  EXPECT_THROW(before.compare(run, Tolerance::kBits).differences, Error);
 }
 
 TEST(Baseline, RefusesWhatIsNone) {

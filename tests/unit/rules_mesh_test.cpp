@@ -96,6 +96,25 @@ TEST(NotReducedOverDimension, NamesTheDimensionAndWhatTheOthersDid) {
                                           "2}, {1, 3}"));
 }
 
+TEST(NotReducedOverDimension, NamesTheRanksThatAReductionLeavesOut) {
+  auto run = on_mesh(kSharded, kReplicated);
+  const auto finding = found("DDP114", part(shard(run), {3}));
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->ranks, ElementsAre(3));
+  EXPECT_THAT(finding->message, HasSubstr("rank 3 has another gradient than the others"));
+  EXPECT_EQ(finding->prescription.strategy, "");
+}
+
+TEST(NotReducedOverDimension, NamesOnlyTheGroupsThatDiffer) {
+  auto run = on_mesh(kSharded, kSharded);
+  shard(run).differ(3, 1, Stage::kGradient, 1).differ(3, 1, Stage::kWeight, 1);
+  holds(run, 0, 1, Stage::kWeight, 0, 510);
+  holds(run, 2, 1, Stage::kWeight, 0, 510);
+  const auto finding = found("DDP114", run);
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->message, HasSubstr("never reduced over dp {1, 3}"));
+}
+
 TEST(NotReducedOverDimension, LeavesAloneWhatTheOptimizerReduces) {
   auto run = on_mesh(kSharded, kReplicated);
   for (const int rank : {1, 3}) holds(run, rank, 1, Stage::kGradient, 1, 600);  // the weights agree

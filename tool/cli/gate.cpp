@@ -8,7 +8,6 @@
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "lib/report/compare/make_report.h"
-#include "lib/report/gate/baseline.h"
 #include "lib/report/gate/suppression.h"
 
 namespace ddp_doctor {
@@ -42,8 +41,10 @@ bool fails(const Report& report, const std::optional<Severity>& fail_on) {
 
 void judge_by_baseline(Report& report, const GateOptions& options) {
   auto& run = report.runs.front();
-  for (auto& finding : Baseline::load(*options.baseline).differences(run))
-    report.findings.push_back(std::move(finding));
+  const auto baseline = Baseline::load(*options.baseline);
+  auto compared = baseline.compare(run, options.tolerance.value_or(baseline.tolerance()));
+  for (auto& finding : compared.differences) report.findings.push_back(std::move(finding));
+  if (!compared.note.empty()) run.notes.push_back(std::move(compared.note));
   select_findings(report, [](const Finding&) { return true; });  // sorts by severity again
   for (const Rule* rule : {&kNumericsChanged, &kGraphChanged})
     run.diagnosis.checked.emplace_back(rule->code);
@@ -56,7 +57,13 @@ void update_baseline(const Report& report, const GateOptions& options,
                             options.baseline->string());
     return;
   }
-  Baseline::of(report.runs.front()).save(*options.baseline);
+  if (options.measures_rounding() && !report.rounding)
+    throw Error(fmt::format(
+        "--tolerance measured: {} was not updated: these records lack the second run, which rounds "
+        "differently; make both with ddp-doctor check",
+        options.baseline->string()));
+  const auto rounding = options.measures_rounding() ? report.rounding : std::nullopt;
+  Baseline::of(report.runs.front(), rounding).save(*options.baseline);
   messages << fmt::format("ddp-doctor: wrote the baseline {}; commit it\n",
                           options.baseline->string());
 }
@@ -82,12 +89,21 @@ void add_gate_flags(CLI::App& app, GateOptions& options) {
       ->type_name("FILE");
   app.add_flag("--update-baseline", options.update_baseline,
                "Overwrite the file of --baseline with this run, if it is healthy");
+  app.add_option(
+         "--tolerance", options.tolerance,
+         "How far a run may be from its baseline: bits (not at all), or measured (as far as "
+         "another machine's or torch's rounding; with --update-baseline the program runs twice) "
+         "[what the file was written with]")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Tolerance>{
+          {"bits", Tolerance::kBits}, {"measured", Tolerance::kMeasured}}))
+      ->type_name("bits|measured");
 }
 
 void check_gate(const GateOptions& options) {
   for (const auto& text : options.suppressions) Suppression{text};
   if (options.update_baseline && !options.baseline)
     throw Error("--update-baseline needs --baseline FILE");
+  if (options.tolerance && !options.baseline) throw Error("--tolerance needs --baseline FILE");
   if (options.baseline && !options.update_baseline) Baseline::load(*options.baseline);
 }
 

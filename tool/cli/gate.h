@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/report/gate/baseline.h"
 #include "lib/report/render/render.h"
 
 namespace ddp_doctor {
@@ -18,6 +19,10 @@ struct GateOptions {
   std::vector<std::string> suppressions;
   std::optional<std::filesystem::path> baseline;
   bool update_baseline = false;
+  std::optional<Tolerance> tolerance;  // empty: the baseline's own
+
+  // A new baseline needs another run of the program.
+  bool measures_rounding() const { return update_baseline && tolerance == Tolerance::kMeasured; }
 };
 
 void add_gate_flags(CLI::App& app, GateOptions& options);

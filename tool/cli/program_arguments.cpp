@@ -98,6 +98,11 @@ Report examine_script(const CLI::App& app, const ProgramArguments& arguments,
     throw Error(fmt::format("{}: a TorchScript program takes no arguments; remove those after --",
                             arguments.program.string()));
   }
+  if (how.rounding)
+    throw Error(
+        fmt::format("{}: --tolerance measured is for programs in Python and C++; a baseline of a "
+                    "TorchScript program has bits only",
+                    arguments.program.string()));
   const ExaminationOptions options = options_of(arguments, how);
   const ExaminedProgram program = script_options(app, arguments.flags, arguments.program);
   const auto strategies = expand(arguments.strategies);
@@ -127,10 +132,16 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
           "--fix runs the program several times, which one rank cannot do; let ddp-doctor start "
           "torchrun: ddp-doctor run --fix -- torchrun ...");
     }
+    if (how.rounding) {
+      throw Error(
+          "--tolerance measured runs the program twice, which one rank cannot do; let ddp-doctor "
+          "start torchrun: ddp-doctor check ... -- torchrun ...");
+    }
     return examine_own_rank(program, *self, arguments.out, call.streams, deliver);
   }
   const ExaminationOptions options = options_of(arguments, how);
   if (how.fix) return deliver(examine_and_fix(program, options, call.streams));
+  if (how.rounding) return deliver(examine_rounding(program, options, call.streams));
   return deliver(examine({program}, Purpose::kRun, options, call.streams));
 }
 

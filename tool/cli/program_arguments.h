@@ -29,6 +29,7 @@ struct ExaminationMode {
   bool pass_on = true;  // the program's output
   std::function<bool(const Finding&)> wanted = {};  // findings to announce; empty: all
   TrialFlags trials = {};
+  bool rounding = false;  // then run it once more, rounding differently
 };
 
 // Adds PROGRAM and the flags that say how it is run.

@@ -37,7 +37,8 @@ int check(const CLI::App& app, const CheckOptions& options, const Call& call) {
   prepare_reports(options.output);
   std::vector<Suppression> suppressions;
   for (const auto& text : options.gate.suppressions) suppressions.emplace_back(text);
-  ExaminationMode how{.pass_on = options.output.verbose > 0};
+  ExaminationMode how{.pass_on = options.output.verbose > 0,
+                      .rounding = options.gate.measures_rounding()};
   // Whether a suppression covers a finding is decided in the end.
   how.wanted = [&](const Finding& finding) {
     return is_selected(finding, options.output) &&

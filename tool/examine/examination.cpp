@@ -50,6 +50,20 @@ Report report_of(Runs& runs, const std::function<void()>& work) {
   return report;
 }
 
+// In an examination's folder: the run that rounds differently.
+fs::path rounding_folder(const fs::path& examination) { return examination / "rounding"; }
+
+// Kernels for the oldest processors. What they compute differs by rounding, as it does on another
+// machine.
+ProgramOptions rounding_differently(ProgramOptions program) {
+  program.pass_on = false;
+  program.environment.insert({{"ATEN_CPU_CAPABILITY", "default"},
+                              {"ONEDNN_MAX_CPU_ISA", "SSE41"},
+                              {"MKL_CBWR", "COMPATIBLE"},
+                              {"OPENBLAS_CORETYPE", "Nehalem"}});
+  return program;
+}
+
 // Runs whose step times can be compared.
 std::vector<std::pair<int, ExaminedProgram>> worth_timing(
     const Report& report, const std::vector<ExaminedProgram>& programs) {
@@ -150,6 +164,21 @@ Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions&
   return report_of(runs, [&] { make_fix_runs(runs, program, options); });
 }
 
+Report examine_rounding(const ProgramOptions& program, const ExaminationOptions& options,
+                        Streams streams) {
+  Runs runs(Purpose::kRun, options, streams);
+  runs.isolate({program});
+  return report_of(runs, [&] {
+    runs.add(program);
+    if (read_examination(runs.folder()).health() == Health::kInconclusive) return;
+    const fs::path folder = rounding_folder(runs.folder());
+    fs::create_directory(folder);
+    fs::permissions(folder, fs::perms::owner_all);
+    if (const auto failure = runs.run_beside(rounding_differently(program), folder))
+      throw Error(fmt::format("--tolerance measured: the second run failed: {}", *failure));
+  });
+}
+
 RunReport read_run(const fs::path& folder, const RunInfo& run, int index) {
   const auto reason = run.is_script         ? why_not_run(folder, run)
                       : run.failure.empty() ? std::nullopt
@@ -181,6 +210,9 @@ Report read_examination(const fs::path& folder, const StatedPlacements& stated) 
   Report report = make_report(std::move(runs));
   if (const auto figures = parity_figures(folder); fs::exists(figures))
     add_parity(report, judge_parity(load_parity_figures(figures), report.world_size));
+  if (const auto twin = rounding_folder(folder); fs::exists(twin) && report.runs.front().magnitudes)
+    report.rounding = Distances(report.runs.front().magnitudes(),
+                                Magnitudes(Timeline::load(twin, load_run_info(twin))));
   return report;
 }
 

@@ -52,6 +52,10 @@ Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
 Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions& options,
                        Streams streams);
 
+// Runs it, then once more with other instructions, which round differently: Report::rounding.
+Report examine_rounding(const ProgramOptions& program, const ExaminationOptions& options,
+                        Streams streams);
+
 // The same program under another strategy.
 ExaminedProgram under(const ExaminedProgram& program, const std::string& strategy);
 

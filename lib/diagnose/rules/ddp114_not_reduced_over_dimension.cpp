@@ -25,9 +25,10 @@
 namespace ddp_doctor {
 namespace {
 
-// What each dimension did: whether the gradients are equal along it.
+// What each dimension did: whether the gradients are equal along it. `apart`: the groups of a
+// dimension in `not_over` that have different ones.
 struct Reduced {
-  std::vector<Dimension> over, not_over;
+  std::vector<Dimension> over, not_over, apart;
 };
 
 // Each group of `fine` is in one of `coarse`.
@@ -55,25 +56,49 @@ Reduced judge(const Timeline& timeline, const TimelineStep& step, int id) {
   const auto& replicas = timeline.replicas_of(id, Stage::kGradient);
   for (const auto& dimension : timeline.dimensions) {
     bool concerned = true;  // along it all hold replicas
-    bool equal = true;
+    Dimension apart{dimension.name, {}};
     for (const auto& group : dimension.groups) {
       concerned = concerned && std::any_of(replicas.begin(), replicas.end(), [&](const Ranks& r) {
                     return std::includes(r.begin(), r.end(), group.begin(), group.end());
                   });
-      equal = equal && std::all_of(group.begin(), group.end(), [&](int rank) {
-                return part.contains(rank) && part[rank] == part[group.front()];
-              });
+      const bool equal = std::all_of(group.begin(), group.end(), [&](int rank) {
+        return part.contains(rank) && part[rank] == part[group.front()];
+      });
+      if (!equal) apart.groups.push_back(group);
     }
-    if (concerned) (equal ? reduced.over : reduced.not_over).push_back(dimension);
+    if (!concerned) continue;
+    (apart.groups.empty() ? reduced.over : reduced.not_over).push_back(dimension);
+    if (!apart.groups.empty()) reduced.apart.push_back(std::move(apart));
   }
   // A dimension that was flattened from others says nothing that these don't.
-  const auto apart = reduced.not_over;
-  std::erase_if(reduced.not_over, [&](const Dimension& one) {
-    return std::any_of(apart.begin(), apart.end(), [&](const Dimension& other) {
-      return other.groups != one.groups && is_part_of(other, one);
+  const auto all = reduced.not_over;
+  for (auto* some : {&reduced.not_over, &reduced.apart}) {
+    std::erase_if(*some, [&](const Dimension& one) {
+      const auto whole = std::find_if(all.begin(), all.end(), [&](const Dimension& dimension) {
+        return dimension.name == one.name && is_part_of(one, dimension);
+      });
+      return std::any_of(all.begin(), all.end(), [&](const Dimension& other) {
+        return other.groups != whole->groups && is_part_of(other, *whole);
+      });
     });
-  });
+  }
   return reduced;
+}
+
+// Ranks with another gradient than most of those that hold the same: what reduces it there does not
+// reach them. Nothing where no gradient is that of most.
+Ranks left_out(const Timeline& timeline, const TimelineStep& step, int id) {
+  Ranks ranks;
+  for (const auto& replicas : timeline.replicas_of(id, Stage::kGradient)) {
+    auto alike = step.groups(id, Stage::kGradient, replicas);
+    std::sort(alike.begin(), alike.end(),
+              [](const Ranks& a, const Ranks& b) { return a.size() > b.size(); });
+    if (alike.empty() || 2 * alike.front().size() <= replicas.size()) return {};
+    for (auto one = std::next(alike.begin()); one != alike.end(); ++one)
+      ranks.insert(ranks.end(), one->begin(), one->end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 // Ranks' samples of a gradient, before the program reduced it.
@@ -174,7 +199,9 @@ std::optional<Dimension> missing_dimension(const Timeline& timeline, const Timel
                                            const std::set<int>& parameters) {
   std::optional<Dimension> missing;
   for (const int id : parameters) {
-    auto not_over = judge(timeline, step, id).not_over;
+    const auto reduced = judge(timeline, step, id);
+    auto not_over = reduced.not_over;
+    if (not_over.size() == 1 && not_over.front().groups != reduced.apart.front().groups) return {};
     if (not_over.empty()) not_over.push_back({"", timeline.replicas_of(id, Stage::kGradient)});
     if (not_over.size() > 1 || (missing && missing->groups != not_over.front().groups)) return {};
     missing = not_over.front();
@@ -222,9 +249,10 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   const int one = *apart_in(timeline, *first).begin();
   const Reduced reduced = judge(timeline, *first, one);
   const auto over = in_words(reduced.over);
-  const auto not_over = in_words(reduced.not_over);
+  const auto not_over = in_words(reduced.apart);
+  const Ranks outside = left_out(timeline, *first, one);
   finding.where = where(timeline, "step");
-  finding.ranks = timeline.ranks();
+  finding.ranks = outside.empty() ? timeline.ranks() : outside;
   finding.first_step = first->number;
   finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["parameters_apart"] = parameters.size();
@@ -241,20 +269,31 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
     for (const auto& each : texts) text += (text.empty() ? "" : " and ") + each;
     return text;
   };
+  std::string how = "they were not reduced over all of these ranks";
+  if (!outside.empty()) {
+    how = fmt::format("{} {} another gradient than the others", ranks_of(outside),
+                      outside.size() == 1 ? "has" : "have");
+  } else if (!not_over.empty()) {
+    how = fmt::format("they were never reduced over {}{}", list(not_over),
+                      over.empty() ? "" : ", only over " + list(over));
+  }
   finding.message = fmt::format(
       "{}: the ranks {} hold the same weight{}, but their gradients differ at optimizer.step in {} "
-      "of {}, and so do the weights since: {}{}.",
+      "of {}, and so do the weights since: {}.",
       list_of(finding.parameters), in_braces(replicas), parameters.size() == 1 ? "" : "s", affected,
-      count_of(steps.size(), "step"),
-      not_over.empty() ? "they were not reduced over all of these ranks"
-                       : "they were never reduced over " + list(not_over),
-      over.empty() ? "" : ", only over " + list(over));
+      count_of(steps.size(), "step"), how);
   finding.prescription = {
       "All-reduce these gradients over the ranks that hold the same weight, after backward and "
       "before clipping and optimizer.step: a sum where each rank has a share of the gradient "
-      "(tensor, "
-      "sequence, context and expert parallel), a mean where each rank has its own data.",
+      "(tensor, sequence, context and expert parallel), a mean where each rank has its own data.",
       ""};
+  if (!outside.empty()) {
+    finding.prescription.text =
+        "Reduce these gradients on every rank that holds the same weight: look for a condition on "
+        "the rank, for a process group without it, and for what changes a gradient after it was "
+        "reduced.";
+    return std::vector{finding};
+  }
   // Strategies are applied to programs in Python.
   const bool possible = timeline.record(timeline.first_rank())->header.probe != "cpp";
   const auto dimension = possible ? missing_dimension(timeline, *first, parameters) : std::nullopt;

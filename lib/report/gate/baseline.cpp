@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "lib/diagnose/rule.h"
 #include "lib/digest/digest.h"
 #include "lib/error.h"
+#include "lib/report/gate/rounding.h"
 #include "lib/version.h"
 
 namespace ddp_doctor {
@@ -22,7 +24,10 @@ namespace {
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;  // 1 has bits only
+
+// Beyond this distance between most gradients of the first step, two runs do not compute the same.
+constexpr double kUnseeded = 0.01;
 
 ordered_json to_json(const Fingerprint::ByRank& ranks) {
   ordered_json out = ordered_json::array();
@@ -43,6 +48,73 @@ Fingerprint::ByRank bits_from(const ordered_json& json) {
   return ranks;
 }
 
+// [norm, element, ...] by rank; of all ranks if they are equal.
+ordered_json to_json(const Magnitudes::ByRank& ranks) {
+  ordered_json out = ordered_json::array();
+  for (const auto& measured : ranks) {
+    ordered_json numbers = nullptr;
+    if (measured) {
+      numbers = {measured->norm};
+      for (const double value : measured->sample) numbers.push_back(value);
+    }
+    out.push_back(std::move(numbers));
+  }
+  if (std::adjacent_find(out.begin(), out.end(), std::not_equal_to<>()) == out.end() &&
+      !out.empty())
+    out.erase(out.begin() + 1, out.end());
+  return out;
+}
+
+Magnitudes::ByRank magnitudes_from(const ordered_json& json, std::size_t ranks) {
+  Magnitudes::ByRank out;
+  for (const auto& entry : json) {
+    auto& measured = out.emplace_back();
+    if (entry.is_null()) continue;
+    // A number that is not finite is null in JSON.
+    const auto number = [](const ordered_json& value) {
+      return value.is_null() ? NAN : value.get<double>();
+    };
+    measured.emplace();
+    measured->norm = number(entry.at(0));
+    for (std::size_t i = 1; i < entry.size(); ++i) measured->sample.push_back(number(entry[i]));
+  }
+  if (out.size() == 1) out.resize(ranks, out.front());
+  return out;
+}
+
+ordered_json to_json(const Distance& distance) { return {distance.norm, distance.sample}; }
+
+Distance distance_from(const ordered_json& json) {
+  return {json.at(0).get<double>(), json.at(1).get<double>()};
+}
+
+const char* rounding_key(Stage stage) {
+  return stage == Stage::kWeight ? "weight_rounding" : "gradient_rounding";
+}
+
+const Distance* find(const Distances::Steps& steps, std::int64_t number, const std::string& name) {
+  const auto step = steps.find(number);
+  if (step == steps.end()) return nullptr;
+  const auto found = step->second.find(name);
+  return found == step->second.end() ? nullptr : &found->second;
+}
+
+// Throws Error where a run and its twin, which only rounds differently, have nothing in common.
+void check_seeded(const Distances& rounding) {
+  if (rounding.gradient.empty()) return;
+  std::vector<double> norms;
+  for (const auto& [name, distance] : rounding.gradient.begin()->second)
+    norms.push_back(distance.norm);
+  std::nth_element(norms.begin(), norms.begin() + static_cast<std::ptrdiff_t>(norms.size() / 2),
+                   norms.end());
+  const double middle = norms[norms.size() / 2];
+  if (middle < kUnseeded) return;
+  throw Error(
+      fmt::format("--tolerance measured: two runs of this program differ by {:.2g} of most "
+                  "gradients in step {}, which is not rounding; seed the program and its data",
+                  middle, rounding.gradient.begin()->first));
+}
+
 std::string torch_of(const RunReport& run) {
   const auto found = run.environment.find("torch_version");
   return found == run.environment.end() ? "" : found->second;
@@ -54,6 +126,12 @@ struct FirstDifference {
   std::set<int> ranks;
   std::vector<FindingParameter> parameters;
 };
+
+FindingParameter parameter_of(const RunReport& run, const std::string& name) {
+  const auto info = std::find_if(run.tensors.begin(), run.tensors.end(),
+                                 [&](const TensorInfo& tensor) { return tensor.name == name; });
+  return {name, info == run.tensors.end() ? std::nullopt : info->ddp_index};
+}
 
 template <class Of>
 std::optional<FirstDifference> first_difference(const Fingerprint& a, const Fingerprint& b,
@@ -74,11 +152,7 @@ std::optional<FirstDifference> first_difference(const Fingerprint& a, const Fing
         parts = true;
       }
       if (!parts) continue;
-      const auto info =
-          std::find_if(run.tensors.begin(), run.tensors.end(),
-                       [&, name = name](const TensorInfo& tensor) { return tensor.name == name; });
-      difference.parameters.push_back(
-          {name, info == run.tensors.end() ? std::nullopt : info->ddp_index});
+      difference.parameters.push_back(parameter_of(run, name));
     }
     if (!difference.parameters.empty()) return difference;
   }
@@ -104,13 +178,71 @@ std::vector<FindingParameter> only_in(const std::map<std::string, Fingerprint::S
   return names;
 }
 
+std::string when(std::int64_t step) {
+  return step == 0 ? std::string("before the first step") : fmt::format("in step {}", step);
+}
+
+constexpr const char* kAcceptChange =
+    "If the numerics were meant to change{}, accept that with --update-baseline and commit the "
+    "file; otherwise `ddp-doctor bisect` finds the commit.";
+
+Finding of_bits(const Fingerprint& then, const Fingerprint& now,
+                const Fingerprint::Comparison& common, const RunReport& run) {
+  const bool gradient = common.parting->stage == Stage::kGradient;
+  const auto difference = first_difference(
+      then, now,
+      run, [&](const auto& seen) -> const auto& { return gradient ? seen.gradient : seen.weight; });
+  auto finding = finding_at(kNumericsChanged, *difference, run);
+  finding.evidence["of"] = gradient ? "gradient" : "weight";
+  finding.evidence["steps_compared"] = common.steps;
+  finding.evidence["parameters_compared"] = common.parameters;
+  finding.message =
+      fmt::format("{} of {} no longer {} the bits of the baseline, first {}.",
+                  gradient ? "The gradient" : "The weight", list_of(finding.parameters),
+                  finding.parameters.size() == 1 ? "has" : "have", when(difference->step));
+  finding.prescription = {fmt::format(fmt::runtime(kAcceptChange), " (or the machine changed)"),
+                          ""};
+  return finding;
+}
+
+Finding of_values(const BeyondRounding& beyond, const RoundingLimits& limits,
+                  const RunReport& run) {
+  FirstDifference difference{beyond.step, {}, {}};
+  for (const auto& [name, distance] : beyond.parameters)
+    difference.parameters.push_back(parameter_of(run, name));
+  for (int rank = 0; rank < run.info.world_size; ++rank) difference.ranks.insert(rank);
+  auto finding = finding_at(kNumericsChanged, difference, run);
+  const bool gradient = beyond.stage == Stage::kGradient;
+  const auto& distance = beyond.parameters.at(beyond.most);
+  const auto limit = limits.at(beyond.stage, beyond.step, beyond.most);
+  const bool by_norm = distance.norm / limit.norm >= distance.sample / limit.sample;
+  const double far = by_norm ? distance.norm : distance.sample;
+  const double rounding = (by_norm ? limit.norm : limit.sample) / kRoundingTimes;
+  finding.evidence["of"] = gradient ? "gradient" : "weight";
+  finding.evidence["distance"] = far;
+  finding.evidence["rounding"] = rounding;
+  finding.message = fmt::format(
+      "{} of {} {} further from the baseline than rounding explains, first {}. Furthest is {}, by "
+      "{:.2g} of its norm; rounding alone changes it by {:.2g}, and {:g} times that is tolerated.",
+      gradient ? "The gradient" : "The weight", list_of(finding.parameters),
+      finding.parameters.size() == 1 ? "is" : "are", when(beyond.step), beyond.most, far, rounding,
+      kRoundingTimes);
+  finding.prescription = {fmt::format(fmt::runtime(kAcceptChange), ""), ""};
+  return finding;
+}
+
 }  // namespace
 
-Baseline Baseline::of(const RunReport& run) {
+Baseline Baseline::of(const RunReport& run, const std::optional<Distances>& rounding) {
   Baseline baseline;
   baseline.world_size_ = run.info.world_size;
   baseline.torch_ = torch_of(run);
   if (run.fingerprint) baseline.fingerprint_ = run.fingerprint();
+  if (rounding && run.magnitudes) {
+    check_seeded(*rounding);
+    baseline.magnitudes_ = run.magnitudes();
+    baseline.rounding_ = rounding;
+  }
   return baseline;
 }
 
@@ -129,18 +261,33 @@ Baseline Baseline::load(const fs::path& file) {
     Baseline baseline;
     baseline.world_size_ = json.at("world_size").get<int>();
     baseline.torch_ = json.at("torch_version").get<std::string>();
+    const bool measured = json.value("tolerance", "bits") == "measured";
+    const auto ranks = static_cast<std::size_t>(baseline.world_size_);
     Fingerprint::Steps steps;
-    for (const auto& [number, parameters] : json.at("steps").items()) {
-      auto& step = steps[std::stoll(number)];
+    Magnitudes::Steps magnitudes;
+    Distances rounding;
+    for (const auto& [text, parameters] : json.at("steps").items()) {
+      const std::int64_t number = std::stoll(text);
       for (const auto& [name, seen] : parameters.items()) {
-        auto& into = step[name];
+        auto& into = steps[number][name];
         into.gradient = bits_from(seen.at("gradient"));
         into.weight = bits_from(seen.at("weight"));
         for (const auto& used : seen.at("used"))
           into.used.push_back(used.is_null() ? std::nullopt : std::optional(used.get<bool>()));
+        if (!measured) continue;
+        magnitudes[number][name] = {magnitudes_from(seen.at("gradient_values"), ranks),
+                                    magnitudes_from(seen.at("weight_values"), ranks)};
+        for (const Stage stage : {Stage::kGradient, Stage::kWeight}) {
+          const auto distance = seen.find(rounding_key(stage));
+          if (distance != seen.end()) rounding.at(stage)[number][name] = distance_from(*distance);
+        }
       }
     }
     baseline.fingerprint_ = Fingerprint(std::move(steps));
+    if (measured) {
+      baseline.magnitudes_ = Magnitudes(std::move(magnitudes));
+      baseline.rounding_ = std::move(rounding);
+    }
     return baseline;
   } catch (const Error&) {
     throw;
@@ -158,16 +305,25 @@ void Baseline::save(const fs::path& file) const {
   std::ofstream out(draft);
   out << fmt::format(
       "{{\"ddp_doctor_baseline\": {}, \"tool_version\": \"{}\", \"world_size\": {}, "
-      "\"torch_version\": {},\n \"steps\": {{",
-      kSchema, kVersion, world_size_, ordered_json(torch_).dump());
+      "\"torch_version\": {}, \"tolerance\": \"{}\",\n \"steps\": {{",
+      kSchema, kVersion, world_size_, ordered_json(torch_).dump(), rounding_ ? "measured" : "bits");
   bool first = true;
   for (const auto& [number, parameters] : fingerprint_.steps()) {
     ordered_json step = ordered_json::object();
     for (const auto& [name, seen] : parameters) {
       ordered_json used = ordered_json::array();
       for (const auto& rank : seen.used) used.push_back(rank ? ordered_json(*rank) : nullptr);
-      step[name] = {
+      auto& into = step[name];
+      into = {
           {"gradient", to_json(seen.gradient)}, {"weight", to_json(seen.weight)}, {"used", used}};
+      if (!rounding_) continue;
+      const auto& measured = magnitudes_.steps().at(number).at(name);
+      into["gradient_values"] = to_json(measured.gradient);
+      into["weight_values"] = to_json(measured.weight);
+      for (const Stage stage : {Stage::kGradient, Stage::kWeight}) {
+        if (const auto* distance = find(rounding_->at(stage), number, name))
+          into[rounding_key(stage)] = to_json(*distance);
+      }
     }
     out << fmt::format("{}\n  \"{}\": {}", first ? "" : ",", number, step.dump());
     first = false;
@@ -184,7 +340,11 @@ void Baseline::save(const fs::path& file) const {
   }
 }
 
-std::vector<Finding> Baseline::differences(const RunReport& run) const {
+Baseline::Comparison Baseline::compare(const RunReport& run, Tolerance tolerance) const {
+  if (tolerance == Tolerance::kMeasured && !rounding_)
+    throw Error(
+        "--tolerance measured: this baseline has bits only; make it again with --update-baseline "
+        "--tolerance measured");
   if (world_size_ != run.info.world_size) {
     throw Error(
         fmt::format("the baseline has {} and this run has {}; start as many, or make the "
@@ -238,30 +398,24 @@ std::vector<Finding> Baseline::differences(const RunReport& run) const {
         ""};
     findings.push_back(std::move(finding));
   }
-  if (common.parting) {
-    const bool gradient = common.parting->stage == Stage::kGradient;
-    const auto difference = first_difference(
-        then, now.fingerprint_, run, [&](const auto& seen) -> const auto& {
-          return gradient ? seen.gradient : seen.weight;
-        });
-    auto finding = finding_at(kNumericsChanged, *difference, run);
-    finding.evidence["of"] = gradient ? "gradient" : "weight";
-    finding.evidence["steps_compared"] = common.steps;
-    finding.evidence["parameters_compared"] = common.parameters;
-    finding.message =
-        fmt::format("{} of {} no longer {} the bits of the baseline, first {}.{}",
-                    gradient ? "The gradient" : "The weight", list_of(finding.parameters),
-                    finding.parameters.size() == 1 ? "has" : "have",
-                    difference->step == 0 ? std::string("before the first step")
-                                          : fmt::format("in step {}", difference->step),
-                    torch);
-    finding.prescription = {
-        "If the numerics were meant to change (or the machine changed), accept that with "
-        "--update-baseline and commit the file; otherwise `ddp-doctor bisect` finds the commit.",
-        ""};
-    findings.push_back(std::move(finding));
+  if (!common.parting) return {std::move(findings), {}};
+  if (tolerance == Tolerance::kBits) {
+    findings.push_back(of_bits(then, now.fingerprint_, common, run));
+    findings.back().message += torch;
+    return {std::move(findings), {}};
   }
-  return findings;
+  const auto seen = beyond_rounding(Distances(magnitudes_, run.magnitudes()), *rounding_);
+  if (!seen.first) {
+    auto note = fmt::format(
+        "bits differ from the baseline's from step {} on, as far as rounding explains: at most "
+        "{:.2g} of what is tolerated.{}",
+        common.parting->step, seen.most, torch);
+    return {std::move(findings), std::move(note)};
+  }
+  findings.push_back(of_values(*seen.first, RoundingLimits(*rounding_), run));
+  findings.back().evidence["steps_compared"] = seen.steps;
+  findings.back().message += torch;
+  return {std::move(findings), {}};
 }
 
 }  // namespace ddp_doctor

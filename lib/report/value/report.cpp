@@ -352,6 +352,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.wrap_place = where(timeline, "wrap");
   report.step_place = where(timeline, "step");
   report.fingerprint = Fingerprint::later(timeline);
+  report.magnitudes = Magnitudes::later(timeline);
   return report;
 }
 

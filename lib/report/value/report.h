@@ -17,6 +17,7 @@
 #include "lib/report/value/phases.h"
 #include "lib/report/value/roots.h"
 #include "lib/timeline/fingerprint.h"
+#include "lib/timeline/magnitudes.h"
 #include "lib/timeline/timeline.h"
 
 namespace ddp_doctor {
@@ -106,6 +107,7 @@ struct RunReport {
   std::optional<Where> step_place;           // where the optimizer steps
   PlaceChange place_change;                  // empty: nobody can be asked
   std::function<Fingerprint()> fingerprint;  // to compare it with other runs
+  std::function<Magnitudes()> magnitudes;    // with those that round differently
   std::optional<double> probe_ms;            // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;
   std::vector<DdpField> ddp;
@@ -163,8 +165,9 @@ struct Report {
   std::vector<Equality> equalities;  // each run with the first, in a comparison
   std::string difference;            // in one sentence, in a comparison
   std::optional<Parity> parity;      // of the examined run with one process, where it was asked for
-  bool nothing_compared = false;     // by a gate: one rank and no baseline
-  bool interrupted = false;          // while its runs were made: it has what was seen until then
+  std::optional<Distances> rounding;  // of the examined run from one that rounds differently
+  bool nothing_compared = false;      // by a gate: one rank and no baseline
+  bool interrupted = false;           // while its runs were made: it has what was seen until then
 
   // Sick with a finding at warning or above; inconclusive if nothing was found but the run did not
   // finish, or a gate compared nothing.
