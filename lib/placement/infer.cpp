@@ -2,6 +2,7 @@
 #include "lib/placement/infer.h"
 
 #include <algorithm>
+#include <set>
 
 namespace ddp_doctor {
 namespace {
@@ -21,6 +22,53 @@ std::vector<Ranks> meet(const std::vector<Ranks>& a, const std::vector<Ranks>& b
   return groups;
 }
 
+using Sizes = std::set<std::int64_t>;
+
+// The sizes that every one of these has; nothing if they are all of one shape.
+Sizes common_sizes(const std::set<Sizes>& shapes) {
+  Sizes common;
+  if (shapes.size() < 2) return common;
+  for (const auto size : *shapes.begin()) {
+    if (std::all_of(shapes.begin(), shapes.end(),
+                    [&](const Sizes& shape) { return shape.contains(size); }))
+      common.insert(size);
+  }
+  return common;
+}
+
+// By size: the ranks that hold the same of a shard which is cut along it. A size that whole tensors
+// have, or all shards, is not cut. `split`: by module, of those that are shards.
+std::map<std::int64_t, std::vector<Ranks>> cut_sizes(
+    const std::vector<Undeclared>& tensors,
+    const std::map<std::string, std::vector<Ranks>>& split) {
+  Sizes whole;
+  std::set<Sizes> shards;
+  for (const auto& tensor : tensors) {
+    if (tensor.constant) continue;
+    const Sizes sizes(tensor.sizes.begin(), tensor.sizes.end());
+    if (tensor.alike.size() > 1) {
+      shards.insert(sizes);
+    } else if (!split.contains(tensor.module)) {
+      whole.insert(sizes.begin(), sizes.end());
+    }
+  }
+  whole.merge(common_sizes(shards));
+  std::map<std::int64_t, std::vector<Ranks>> cut;
+  for (const auto& tensor : tensors) {
+    const auto is_whole = [&](std::int64_t size) { return whole.contains(size); };
+    const auto& sizes = tensor.sizes;
+    if (tensor.alike.size() < 2 || tensor.constant) continue;
+    // Without one that is known to be whole, any may be the one that is cut.
+    if (sizes.size() > 1 && std::none_of(sizes.begin(), sizes.end(), is_whole)) continue;
+    for (const auto size : sizes) {
+      if (is_whole(size)) continue;
+      auto& groups = cut[size];
+      groups = groups.empty() ? tensor.alike : meet(groups, tensor.alike);
+    }
+  }
+  return cut;
+}
+
 }  // namespace
 
 std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& tensors) {
@@ -30,10 +78,16 @@ std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& te
     auto& groups = shards[tensor.module];
     groups = groups.empty() ? tensor.alike : meet(groups, tensor.alike);
   }
+  const auto cut = cut_sizes(tensors, shards);
   std::vector<std::vector<Ranks>> replicas;
   for (const auto& tensor : tensors) {
     const auto shard = shards.find(tensor.module);
-    replicas.push_back(shard == shards.end() ? std::vector<Ranks>{} : shard->second);
+    auto& groups = replicas.emplace_back();
+    if (shard != shards.end()) groups = shard->second;
+    for (const auto size : tensor.constant ? tensor.sizes : std::vector<std::int64_t>{}) {
+      const auto along = cut.find(size);
+      if (groups.empty() && along != cut.end()) groups = along->second;
+    }
   }
   return replicas;
 }

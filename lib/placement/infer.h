@@ -3,6 +3,7 @@
 // finding that rests on one is at most likely.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,10 +16,13 @@ namespace ddp_doctor {
 struct Undeclared {
   std::string module;  // that holds it
   std::vector<Ranks> alike;
+  std::vector<std::int64_t> sizes = {};
+  bool constant = false;  // all its elements begin with one value, such as zero
 };
 
 // For each tensor the ranks that must hold the same; empty: all of them. A module one of whose
-// tensors begins apart is a shard, and so are its other tensors, such as a bias of zeros.
+// tensors begins apart is a shard, and so are its other tensors, such as a bias of zeros. So is a
+// constant elsewhere that has a size which only shards have, such as LoRA's B beside a shard.
 std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& tensors);
 
 // Meshes side by side, whose tensors lie on each of them alike: the ranks at the same place of all

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -250,6 +251,15 @@ std::vector<Ranks> begin_together(const Timeline& timeline, const TimelineStep& 
   return together;
 }
 
+// All elements of its first weights are one value, or its negative.
+bool begins_constant(const TimelineStep& start, int id) {
+  constexpr double kRounding = 1e-6;  // of a norm
+  const auto seen = start.find(start.first_rank(), id, Stage::kWeight);
+  if (!seen || seen->numel < 2) return false;
+  const double if_constant = seen->max_abs * std::sqrt(static_cast<double>(seen->numel));
+  return std::abs(seen->l2_norm - if_constant) <= kRounding * if_constant;
+}
+
 // What nobody declared, in a job whose ranks exchange activations. Where shards are DTensors, plain
 // parameters are none.
 void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
@@ -265,7 +275,8 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
       continue;
     auto alike = begin_together(timeline, *start, tensor.id);
     if (deals && is_expert(tensor)) alike = each_alone(timeline);
-    undeclared.push_back({module_of(tensor), std::move(alike)});
+    undeclared.push_back(
+        {module_of(tensor), std::move(alike), tensor.sizes, begins_constant(*start, tensor.id)});
     ids.push_back(tensor.id);
   }
   const auto replicas = infer_replicas(undeclared);

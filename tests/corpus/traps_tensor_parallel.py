@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensor parallelism by hand: each rank has its own heads and hidden units, and all ranks see the same batch."""
+"""Tensor parallelism by hand: each rank has its own hidden units, and all ranks see the same batch. The scale of the hidden units begins alike on all ranks,
+and is split as they are."""
 import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 
-WIDTH, HIDDEN, CLASSES = 12, 24, 4
+WIDTH, HIDDEN, CLASSES = 12, 32, 4
 
 
 class Enter(torch.autograd.Function):
@@ -32,9 +33,19 @@ class Leave(torch.autograd.Function):
         return gradient
 
 
+class Scale(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * self.weight
+
+
 class SplitMLP(nn.Module):
     def __init__(self, rank, world):
         super().__init__()
+        self.scale = Scale(HIDDEN // world)
         self.rows = nn.Linear(WIDTH, HIDDEN // world)
         self.columns = nn.Linear(HIDDEN // world, WIDTH, bias=False)
         own = torch.Generator().manual_seed(50 + rank)
@@ -42,7 +53,7 @@ class SplitMLP(nn.Module):
             layer.weight.data.normal_(0, 0.2, generator=own)
 
     def forward(self, x):
-        return x + Leave.apply(self.columns(torch.tanh(self.rows(Enter.apply(x)))))
+        return x + Leave.apply(self.columns(self.scale(torch.tanh(self.rows(Enter.apply(x))))))
 
 
 def main():

@@ -47,6 +47,7 @@ Report report_of(Runs& runs, const std::function<void()>& work) {
   runs.finish();
   Report report = read_examination(runs.folder());
   report.interrupted = interrupted;
+  report.records = runs.records();
   return report;
 }
 

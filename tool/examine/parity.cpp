@@ -112,6 +112,7 @@ Report examine_parity(const ProgramOptions& program, const ParityOptions& parity
   runs.finish();
   Report report = read_examination(runs.folder());
   report.interrupted = interrupted;
+  report.records = runs.records();
   return report;
 }
 

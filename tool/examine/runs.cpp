@@ -45,7 +45,7 @@ Runs::Runs(Purpose purpose, const ExaminationOptions& options, Streams streams)
     : purpose_(purpose),
       options_(options),
       streams_(streams),
-      folder_(options.out),
+      folder_(std::make_shared<const RunFolder>(options.out)),
       terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void Runs::isolate(const std::vector<ExaminedProgram>& programs) {
@@ -91,8 +91,8 @@ void Runs::add(const ExaminedProgram& program, const std::optional<TriedChange>&
   std::string name = tried ? kAsChanged : strategy_of(program);
   std::replace(name.begin(), name.end(), ':', '-');  // archives of some systems have no colon
   const fs::path folder =
-      folder_.path() / fmt::format("{:02}-{:.60}{}", info.index, name,
-                                   repeats < 0 ? "" : fmt::format("-again-{:02}", repeats));
+      folder_->path() / fmt::format("{:02}-{:.60}{}", info.index, name,
+                                    repeats < 0 ? "" : fmt::format("-again-{:02}", repeats));
   fs::create_directory(folder);
   fs::permissions(folder, fs::perms::owner_all);
   if (info.index == 0) first_ = folder;

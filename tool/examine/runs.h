@@ -31,7 +31,9 @@ class Runs {
  public:
   Runs(Purpose purpose, const ExaminationOptions& options, Streams streams);
 
-  const std::filesystem::path& folder() const { return folder_.path(); }
+  const std::filesystem::path& folder() const { return folder_->path(); }
+  // A report may read records later: the folder, which may be temporary, lasts as long as this.
+  std::shared_ptr<const void> records() const { return folder_; }
 
   // Before the first run: keeps the others of these programs apart. Throws Error if it cannot.
   void isolate(const std::vector<ExaminedProgram>& programs);
@@ -73,7 +75,7 @@ class Runs {
   const ExaminationOptions options_;
   const Streams streams_;
   const InterruptGuard interrupt_;
-  const RunFolder folder_;
+  const std::shared_ptr<const RunFolder> folder_;
   PreparedRanks prepared_;
   const bool terminal_;
   std::set<std::filesystem::path> rehearsed_;  // TorchScript programs that have run

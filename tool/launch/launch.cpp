@@ -362,7 +362,7 @@ class Run {
       if (movement_.finished_for(exit.rank) < kSlowEnd) return;
       notes_.push_back(
           fmt::format("rank {} had finished, but its process did not exit within {} s, so it was "
-                      "killed; torch 1.13 is known to hang when the interpreter exits",
+                      "killed; torch 1.13 and others may hang when the interpreter exits",
                       exit.rank, kSlowEnd.count()));
       exit.kind = RankExit::Kind::kExited;
       exit.code = recorded_end(launch_.folder, exit.rank) == "error" ? 1 : 0;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "lib/timeline/magnitudes.h"
+#include "lib/report/value/report.h"
 
 namespace ddp_doctor {
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -165,9 +166,10 @@ struct Report {
   std::vector<Equality> equalities;  // each run with the first, in a comparison
   std::string difference;            // in one sentence, in a comparison
   std::optional<Parity> parity;      // of the examined run with one process, where it was asked for
-  std::optional<Distances> rounding;  // of the examined run from one that rounds differently
-  bool nothing_compared = false;      // by a gate: one rank and no baseline
-  bool interrupted = false;           // while its runs were made: it has what was seen until then
+  std::optional<Distances> rounding;    // of the examined run from one that rounds differently
+  bool nothing_compared = false;        // by a gate: one rank and no baseline
+  bool interrupted = false;             // while its runs were made: it has what was seen until then
+  std::shared_ptr<const void> records;  // keeps what it may read later; empty: the user does
 
   // Sick with a finding at warning or above; inconclusive if nothing was found but the run did not
   // finish, or a gate compared nothing.

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lib/placement/infer.h"
+
+#include <gtest/gtest.h>
+
+namespace ddp_doctor {
+namespace {
+
+const std::vector<Ranks> kAlike{{0, 1}}, kApart{{0}, {1}}, kNothing;
+
+// Of a hidden width 16, which ranks split layers of 24 and 32 along.
+std::vector<Undeclared> split_model() {
+  return {{"embedding", kAlike, {36, 16}},
+          {"qkv", kApart, {24, 16}},
+          {"up", kApart, {32, 16}},
+          {"down", kApart, {16, 32}},
+          {"norm", kAlike, {16}, true}};
+}
+
+std::vector<Ranks> inferred_of(std::vector<Undeclared> model, Undeclared tensor) {
+  model.push_back(std::move(tensor));
+  return infer_replicas(model).back();
+}
+
+TEST(Infer, AModuleThatBeginsApartIsAShardWithItsBias) {
+  EXPECT_EQ(inferred_of(split_model(), {"up", kAlike, {32}, true}), kApart);
+}
+
+TEST(Infer, AConstantOfASizeThatOnlyShardsHaveIsAShard) {
+  EXPECT_EQ(inferred_of(split_model(), {"scale", kAlike, {24}, true}), kApart);
+  EXPECT_EQ(inferred_of(split_model(), {"up.lora_b", kAlike, {32, 4}, true}), kApart);
+}
+
+TEST(Infer, AConstantOfTheWholeWidthIsAReplica) {
+  EXPECT_EQ(infer_replicas(split_model()).back(), kNothing);
+  EXPECT_EQ(inferred_of(split_model(), {"head_norm", kAlike, {8}, true}), kNothing);
+}
+
+TEST(Infer, WhatIsNotConstantAndBeginsAlikeIsAReplica) {
+  EXPECT_EQ(inferred_of(split_model(), {"router", kAlike, {24, 16}}), kNothing);
+}
+
+TEST(Infer, TheSizeOfAllShardsIsWholeThoughNoOtherTensorHasIt) {
+  auto model = split_model();
+  model.erase(model.begin());
+  EXPECT_EQ(infer_replicas(model).back(), kNothing);
+  EXPECT_EQ(inferred_of(model, {"scale", kAlike, {24}, true}), kApart);
+}
+
+TEST(Infer, WhereEitherSizeMayBeTheWholeOneNothingFollows) {
+  const std::vector<Undeclared> model = {{"up", kApart, {32, 16}}, {"down", kApart, {16, 32}}};
+  EXPECT_EQ(inferred_of(model, {"norm", kAlike, {16}, true}), kNothing);
+  EXPECT_EQ(inferred_of(model, {"scale", kAlike, {32}, true}), kNothing);
+}
+
+}  // namespace
+}  // namespace ddp_doctor
