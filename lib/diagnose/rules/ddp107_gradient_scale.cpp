@@ -109,8 +109,12 @@ bool divided_before(const Timeline& timeline, const TimelineStep& step, double k
     sum += *factors.insert(nlohmann::json::parse(fact->value).get<double>()).first;
   }
   // Accumulated micro-batches share each rank's weight.
-  const bool global = factors.size() == 1 || std::abs(sum - 1.0) < 1e-6 ||
-                      std::abs(sum * step.first()->backwards - 1.0) < 1e-6;
+  const int backwards = step.first()->backwards;
+  const bool is_share = std::abs(sum - 1.0) < 1e-6 || std::abs(sum * backwards - 1.0) < 1e-6;
+  // By the number of micro-batches, and by nothing else.
+  const bool by_micro_batches =
+      backwards > 1 && std::abs(*factors.begin() * backwards - 1.0) < 1e-6 && !is_share;
+  const bool global = is_share || (factors.size() == 1 && !by_micro_batches);
   return k > 1.0 && sum < 1.0 + 1e-6 && global;
 }
 
@@ -140,22 +144,41 @@ bool is_rank_count_factor(const Timeline& timeline, double k, const TimelineStep
   });
 }
 
+// Clipping after the synchronization makes the factors of some steps smaller: what the others have
+// in common, if they are a third of all.
+std::optional<double> unclipped(const std::vector<double>& factors) {
+  if (factors.empty()) return {};
+  const double most = *std::max_element(factors.begin(), factors.end());
+  const auto alike =
+      std::count_if(factors.begin(), factors.end(), [&](double k) { return near(k, most); });
+  if (alike < 2 || 3 * static_cast<std::size_t>(alike) < factors.size()) return {};
+  return most;
+}
+
 Verdict check_with(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
                    bool by_hand) {
-  std::vector<double> factors;
-  Finding finding = finding_of(kGradientScale);
+  std::vector<std::pair<const TimelineStep*, double>> scaled;
+  std::vector<double> all;
   for (const auto* step : steps) {
     if (by_hand && !all_gradients_by_hand(timeline, *step)) continue;
     const auto k = factor_of(timeline, *step, by_hand);
     if (!k) continue;
-    if (by_hand && !is_rank_count_factor(timeline, *k, *step)) return std::vector<Finding>{};
-    if (std::abs(*k - 1.0) <= 2 * kScaleTolerance || divided_before(timeline, *step, *k) ||
-        divided_by_micro_batches(*step, *k))
+    scaled.emplace_back(step, *k);
+    all.push_back(*k);
+  }
+  if (const auto most = unclipped(all); by_hand && most)
+    std::erase_if(scaled, [&](const auto& one) { return !near(one.second, *most); });
+  std::vector<double> factors;
+  Finding finding = finding_of(kGradientScale);
+  for (const auto& [step, k] : scaled) {
+    if (by_hand && !is_rank_count_factor(timeline, k, *step)) return std::vector<Finding>{};
+    if (std::abs(k - 1.0) <= 2 * kScaleTolerance || divided_before(timeline, *step, k) ||
+        divided_by_micro_batches(*step, k))
       return std::vector<Finding>{};
-    if (!factors.empty() && std::abs(*k - factors.front()) > kScaleTolerance * factors.front())
+    if (!factors.empty() && std::abs(k - factors.front()) > kScaleTolerance * factors.front())
       return std::vector<Finding>{};
     if (!finding.first_step) finding.first_step = step->number;
-    factors.push_back(*k);
+    factors.push_back(k);
   }
   if (factors.empty() || (steps.size() > 1 && factors.size() < 2)) return std::vector<Finding>{};
   finding.where = where(timeline, by_hand ? "step" : "wrap");
@@ -167,8 +190,13 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   finding.evidence["hand_written"] = by_hand;
   finding.message = fmt::format(
       "Synchronized gradients are {:.4g} times the mean of the local gradients for all parameters, "
-      "in all {} that could be compared ({} ranks).",
-      factors.front(), count_of(factors.size(), "step"), timeline.ranks().size());
+      "in {} ({} ranks).",
+      factors.front(),
+      all.size() == factors.size()
+          ? fmt::format("all {} that could be compared", count_of(factors.size(), "step"))
+          : fmt::format("{} of {}, and smaller in the others, as clipping makes them",
+                        factors.size(), count_of(all.size(), "step")),
+      timeline.ranks().size());
   if (const auto hook = comm_hook_of(timeline); hook && !by_hand) {
     if (auto registered = where(timeline, "comm-hook")) finding.where = std::move(registered);
     finding.evidence["hook"] = *hook;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/gradient_hooks.h"
@@ -213,7 +214,46 @@ bool clipped_by_parts(const Timeline& timeline, const TimelineStep& step) {
   return !same && !one_factor;
 }
 
-// Clipping by parameter, row or value in every step: nobody knows that it was not meant.
+// What clipping by value leaves: some elements are cut to one limit, and no other is changed.
+struct ByValue {
+  double limit = 0.0;
+  std::size_t cut = 0;
+  std::set<int> ranks;
+  std::set<std::int64_t> steps;
+};
+
+// The same limit on every rank, in every step; nothing if a gradient was changed in another way.
+std::optional<ByValue> clipped_by_value(const Timeline& timeline,
+                                        const std::vector<const TimelineStep*>& steps) {
+  constexpr double kSame = 1e-5;
+  constexpr std::size_t kMinCut = 8;
+  ByValue found;
+  for (const auto* step : steps) {
+    for (const int rank : *step->here) {
+      for (const int id : timeline.trainable()) {
+        const auto before = step->sample(rank, id, Stage::kLocalGradient);
+        const auto after = step->sample(rank, id, Stage::kCollectiveGradient);
+        if (!before || !after || before->values.size() != after->values.size()) continue;
+        if (step->sample(rank, id, Stage::kReducedGradient)) return {};
+        for (std::size_t i = 0; i < before->values.size(); ++i) {
+          const double was = before->values[i];
+          const double is = after->values[i];
+          if (was == is) continue;
+          if (std::abs(is) > std::abs(was) || std::signbit(is) != std::signbit(was)) return {};
+          if (found.cut == 0) found.limit = std::abs(is);
+          if (std::abs(std::abs(is) - found.limit) > kSame * found.limit) return {};
+          ++found.cut;
+          found.ranks.insert(rank);
+          found.steps.insert(step->number);
+        }
+      }
+    }
+  }
+  if (found.cut < kMinCut || found.ranks.size() < 2 || found.limit == 0.0) return {};
+  return found;
+}
+
+// Clipping by parameter, row or value: nobody knows that it was not meant.
 std::vector<Finding> clip_by_parts(const Timeline& timeline,
                                    const std::vector<const TimelineStep*>& steps) {
   Finding finding = finding_of(kClipBeforeSync);
@@ -224,16 +264,25 @@ std::vector<Finding> clip_by_parts(const Timeline& timeline,
     ++affected;
     if (!finding.first_step) finding.first_step = step->number;
   }
-  if (2 * affected <= steps.size()) return {};
+  const auto by_value = clipped_by_value(timeline, steps);
+  if (by_value) {
+    affected = by_value->steps.size();
+    finding.first_step = *by_value->steps.begin();
+    finding.evidence["limit"] = by_value->limit;
+  } else if (2 * affected <= steps.size()) {
+    return {};
+  }
   const auto calls = calls_before_step(*timeline.step(*finding.first_step), timeline.first_rank());
   if (!calls.empty()) finding.where = Where{calls.front()->file, calls.front()->line};
   finding.ranks = timeline.ranks();
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "Each rank clipped its own gradients, by parameter, row or value, after backward and before "
-      "they were synchronized, in {} of {}: the result is a mean of clipped gradients, not the "
-      "clipped mean.",
+      "Each rank clipped its own gradients, {}, after backward and before they were synchronized, "
+      "in "
+      "{} of {}: the result is a mean of clipped gradients, not the clipped mean.",
+      by_value ? fmt::format("to elements of at most {:.4g}", by_value->limit)
+               : "by parameter, row or value",
       affected, count_of(steps.size(), "step"));
   finding.prescription = {"Synchronize first, then clip.", ""};
   return {finding};

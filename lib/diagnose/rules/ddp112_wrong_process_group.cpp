@@ -4,23 +4,55 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/placement/placement.h"
 
 namespace ddp_doctor {
 namespace {
 
 using Groups = std::vector<std::vector<int>>;
 
-// The partition of the ranks that all differing gradients share, with at least two ranks in each
-// part; empty if there is none.
-Groups shared_partition(const Timeline& timeline, const TimelineStep& step) {
+// The ranks of a rank's wrappers; empty if they differ, or if it has none.
+std::vector<int> group_of_wrappers(const Timeline& timeline, int rank) {
+  std::vector<int> group;
+  for (const auto& fact : timeline.record(rank)->facts) {
+    if (fact.key != "ranks" || !fact.subject.starts_with("wrapper ")) continue;
+    const auto list = nlohmann::json::parse(fact.value, nullptr, false);
+    if (!list.is_array()) return {};
+    auto ranks = list.get<std::vector<int>>();
+    std::sort(ranks.begin(), ranks.end());
+    if (!group.empty() && ranks != group) return {};
+    group = std::move(ranks);
+  }
+  return group;
+}
+
+// The process groups of the wrappers, if they are several and every rank is in one.
+Groups groups_of_wrappers(const Timeline& timeline) {
+  std::set<std::vector<int>> groups;
+  for (const int rank : timeline.ranks()) {
+    const auto group = group_of_wrappers(timeline, rank);
+    if (!std::binary_search(group.begin(), group.end(), rank)) return {};
+    groups.insert(group);
+  }
+  const Groups found(groups.begin(), groups.end());
+  return found.size() > 1 && is_partition(found, timeline.ranks()) ? found : Groups{};
+}
+
+// The partition of the ranks that all differing gradients share; empty if there is none. A part of
+// one rank shows nothing, unless it is a wrapper's process group.
+Groups shared_partition(const Timeline& timeline, const TimelineStep& step,
+                        const Groups& declared) {
   Groups shared;
   for (int id : differing(timeline, step, Stage::kGradient)) {
     const auto groups = step.groups(id, Stage::kGradient);
-    if (std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; }))
+    if (groups != declared &&
+        std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() < 2; }))
       return {};
     if (!local_gradients_differ(timeline, step, id)) continue;
     if (!shared.empty() && groups != shared) return {};
@@ -40,14 +72,13 @@ std::string text_of(const Groups& groups) {
 }
 
 Verdict check_wrong_process_group(const Timeline& timeline) {
-  if (timeline.ranks().size() < 4)
-    return std::vector<Finding>{};  // two subgroups of two ranks at least
+  const Groups declared = groups_of_wrappers(timeline);
   const auto steps = complete_steps(timeline);
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
   const TimelineStep* first = nullptr;
   std::size_t affected = 0;
   for (const auto* step : steps) {
-    if (shared_partition(timeline, *step).empty()) continue;
+    if (shared_partition(timeline, *step, declared).empty()) continue;
     ++affected;
     if (first == nullptr) first = step;
   }
@@ -56,7 +87,7 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
   if (const auto* start = timeline.step(0);
       start != nullptr && start->complete() && !differing(timeline, *start, Stage::kWeight).empty())
     return std::vector<Finding>{};
-  const Groups groups = shared_partition(timeline, *first);
+  const Groups groups = shared_partition(timeline, *first, declared);
   Finding finding = finding_of(kWrongProcessGroup);
   finding.where = where(timeline, timeline.has_wrapper() ? "wrap" : "step");
   if (const auto calls = calls_before_step(*first, first->first_rank()); !calls.empty())
@@ -66,10 +97,16 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
   finding.evidence["groups"] = groups;
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
+  const bool alone = std::all_of(groups.begin(), groups.end(),
+                                 [](const auto& group) { return group.size() == 1; });
   finding.message = fmt::format(
-      "Gradients are equal inside the groups {} and differ between them, in {} of {}, although all "
-      "ranks started with the same weights: gradients are averaged over only some of the replicas.",
-      text_of(groups), affected, count_of(steps.size(), "step"));
+      "{}, in {} of {}, although all ranks started with the same weights: {}.",
+      alone ? "Gradients differ between all ranks"
+            : fmt::format("Gradients are equal inside the groups {} and differ between them",
+                          text_of(groups)),
+      affected, count_of(steps.size(), "step"),
+      alone ? "the wrapper's process group has one rank, so nothing is averaged"
+            : "gradients are averaged over only some of the replicas");
   finding.prescription = {
       "Pass the process group of all ranks that hold the same weights to DistributedDataParallel "
       "(or to the all-reduce).",

@@ -85,13 +85,15 @@ Verdict check_weights_drift(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kWeightsDrift = {.code = "DDP301",
-                            .name = "weights-drift",
-                            .severity = Severity::kError,
-                            .headline = "weights differ across ranks",
-                            .check = check_weights_drift,
-                            .needs = {.ranks = 2},
-                            .on_mesh = OnMesh::kHolds,
-                            .only_a_difference = true};
+const Rule kWeightsDrift = {
+    .code = "DDP301",
+    .name = "weights-drift",
+    .severity = Severity::kError,
+    .headline = "weights differ across ranks",
+    .check = check_weights_drift,
+    .needs = {.ranks = 2},
+    .on_mesh = OnMesh::kHolds,
+    .only_a_difference = true,
+    .explains = {{&kCollectiveMismatch, "", "steps-apart"}, {&kUnevenInputs, "", "steps-apart"}}};
 
 }  // namespace ddp_doctor

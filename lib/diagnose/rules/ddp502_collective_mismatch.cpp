@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "lib/diagnose/calls.h"
 #include "lib/diagnose/divergence.h"
 #include "lib/diagnose/facts.h"
@@ -16,11 +18,19 @@ Verdict check_collective_mismatch(const Timeline& timeline) {
   if (!divergence || divergence->reason != Reason::kMismatch) return std::vector<Finding>{};
   Finding finding = finding_of(kCollectiveMismatch, timeline, *divergence);
   std::string calls;
-  for (const auto& [rank, call] : divergence->at)
-    calls += fmt::format("{}rank {}: {}", calls.empty() ? "" : "; ", rank, name_of(*call));
+  std::set<std::string> names;
+  for (const auto& [rank, call] : divergence->at) names.insert(name_of(*call));
+  const bool other_steps = names.size() == 1;  // the same call, which some ranks are further with
+  for (const auto& [rank, call] : divergence->at) {
+    calls += fmt::format("{}rank {}: {}", calls.empty() ? "" : "; ", rank,
+                         other_steps ? fmt::format("in step {}", call->step) : name_of(*call));
+  }
+  const std::string cause = divergence->cause.empty() ? "" : " (" + divergence->cause + ")";
   finding.message =
-      fmt::format("Ranks are in different collectives in step {}: {}{}.", *finding.first_step,
-                  calls, divergence->cause.empty() ? "" : " (" + divergence->cause + ")");
+      other_steps
+          ? fmt::format("Ranks reach {} in different steps: {}{}.", *names.begin(), calls, cause)
+          : fmt::format("Ranks are in different collectives in step {}: {}{}.", *finding.first_step,
+                        calls, cause);
   finding.prescription = {
       "Issue the same collectives, with the same sizes and in the same order, on every rank. "
       "Remove conditions and loop counts that depend on the rank or its data, or make all ranks "
