@@ -135,6 +135,12 @@ std::vector<Ranks> replica_groups(const std::vector<Declared>& declared, const R
     if (!placement.replicas.empty()) add(placement.replicas);
     for (const auto& group : placement.replica_groups()) add(group);
   }
+  // Ranks that have none of it, such as other stages of a pipeline.
+  Ranks silent = all;
+  for (const auto& [placement, by] : declared) {
+    for (const int rank : by) std::erase(silent, rank);
+  }
+  for (const int rank : silent) groups.insert({rank});
   std::vector<Ranks> found(groups.begin(), groups.end());
   return is_partition(found, all) ? found : std::vector<Ranks>{};
 }

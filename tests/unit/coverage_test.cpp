@@ -174,6 +174,15 @@ TEST(Coverage, IsNothingWhereEveryGradientIsZero) {
   EXPECT_EQ(verdict(run), "inconclusive: every gradient was zero in every step");
 }
 
+TEST(Coverage, IsNothingWhereNoWeightMoves) {
+  auto run = healthy();
+  for (int rank : {0, 1}) run.observe(rank, 0, Stage::kWeight, 7, 0);
+  EXPECT_EQ(verdict(run), "healthy: 2 ranks x 3 steps, replicas bit-identical") << "one does";
+  for (int rank : {0, 1}) run.observe(rank, 1, Stage::kWeight, 8, 0);
+  EXPECT_EQ(verdict(run),
+            "inconclusive: no weight changed in any step, although there are gradients");
+}
+
 TEST(Coverage, IsNothingWhereAnOptimizerNeverHasAGradient) {
   auto run = healthy().forget(Stage::kGradient);
   everywhere(run, "optimizer 0", "tensors", "[0, 1]");

@@ -334,6 +334,7 @@ TEST(MergeOnMesh, DoesNotTakeUndeclaredPartsForReplicas) {
   for (const int rank : {1, 3}) {
     for (const auto stage : {Stage::kWeight, Stage::kWeightBefore, Stage::kGradient})
       run.observe(rank, 1, stage, 600, 0);
+    run.observe(rank, 1, Stage::kWeight, 700, 2);
   }
   const Report merged = merge(nodes(run, 4, 1));
   EXPECT_THAT(merged.findings, IsEmpty());

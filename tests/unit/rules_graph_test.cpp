@@ -135,7 +135,9 @@ TEST(MarkedReadyTwice, IsOfCheckpointsOnlyWhereThereAreSome) {
   const auto plain = found("DDP205", run);
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->evidence["reentrant_checkpointing"], false);
-  EXPECT_THAT(plain->message, HasSubstr("several backward passes"));
+  EXPECT_THAT(plain->message, HasSubstr("called outside of it"));
+  const auto shared = wrapped({}).raise(0, 2, kMarkedTwice).raise(1, 2, kMarkedTwice);
+  EXPECT_THAT(found("DDP205", shared)->message, HasSubstr("several backward passes"));
 
   const auto seen = found("DDP205", RunBuilder(run).trace("F0+ R*2 B0+", 1));
   ASSERT_TRUE(seen);

@@ -105,6 +105,41 @@ TEST(GradientScale, StaysQuietForALossDividedByTheWorldSizeBeforeASum) {
   }
 }
 
+TEST(GradientScale, SeesASumBesideTheDivisionByMicroBatches) {
+  for (const char* factor : {"0.25", "0.125"}) {
+    auto run = summed_by_hand(2.0);
+    run.each_step([](int, StepRecord& record) { record.backwards = 4; });
+    for (int rank : {0, 1}) run.fact(rank, 1, "loss", "factor", factor);
+    EXPECT_EQ(found("DDP107", run).has_value(), std::string(factor) == "0.25") << factor;
+  }
+}
+
+TEST(GradientScale, StaysQuietForSumsOfTheSamples) {
+  auto run = summed_by_hand(2.0);
+  for (int rank : {0, 1})
+    run.fact(rank, 1, "loss", "factor", "1.0").fact(rank, 1, "loss", "sum", "true");
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+  auto divided_too_often = summed_by_hand(0.5);
+  for (int rank : {0, 1})
+    divided_too_often.fact(rank, 1, "loss", "factor", "1.0").fact(rank, 1, "loss", "sum", "true");
+  EXPECT_TRUE(found("DDP107", divided_too_often));
+}
+
+TEST(GradientScale, StaysQuietWhereTheDivisorIsOnAnotherDevice) {
+  auto run = summed_by_hand(2.0);
+  for (int rank : {0, 1}) run.fact(rank, 1, "loss", "factor", "null");
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+TEST(GradientScale, SeesASumThatIsClippedInSomeSteps) {
+  auto run = summed_by_hand(2.0);
+  for (int rank : {0, 1}) run.sample(rank, 0, Stage::kGradient, ramp(1.5 * 1.3), 2, 2);
+  const auto finding = found("DDP107", run);
+  ASSERT_TRUE(finding);
+  EXPECT_DOUBLE_EQ(finding->evidence["factor"], 2.0);
+  EXPECT_THAT(finding->message, HasSubstr("smaller in the others"));
+}
+
 // Once an alarm: 37 tokens are no multiple of two ranks.
 TEST(GradientScale, StaysQuietForALossDividedByTheTokensOfAllRanks) {
   auto run = summed_by_hand(2.0);

@@ -301,6 +301,17 @@ TEST(OptimizerStale, NamesTheLiveParameters) {
   EXPECT_EQ(finding->evidence["parameters_held"], 1);
 }
 
+TEST(OptimizerStale, SeesParametersFromBeforeTheModelGotItsStorage) {
+  auto run = RunBuilder(2, {"body.weight"}, 3);
+  run.usage(0, [](int, Usage& usage) { usage.in_optimizer = false; });
+  EXPECT_FALSE(found("DDP307", run));
+  for (int rank : {0, 1}) run.fact(rank, 1, "optimizer 0", "without_storage", "57");
+  const auto finding = found("DDP307", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->evidence["parameters_stale"], 57);
+  EXPECT_EQ(finding->evidence["parameters_held"], 57);
+}
+
 TEST(OptimizerStale, SeesATensorThatNoModelHoldsAnyMore) {
   const auto run_of = [](const char* second) {
     auto run = RunBuilder(2, {"head.weight", second, "body.weight"}, 3);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP102: the optimizer's gradients are not bit-identical on every rank.
 //
-// Three causes are named: nothing in the program could have synchronized them, a communication hook
-// that returned what it was given, and ranks that changed them after they were equal.
+// These causes are named: nothing in the program could have synchronized them, a communication hook
+// that returned what it was given, ranks that changed them after they were equal, and collectives
+// of the program that give the result to one rank, run in other steps only, or have no effect.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
@@ -63,6 +65,95 @@ std::set<int> changed_since(const TimelineStep& step, const std::vector<int>& di
     }
   }
   return ranks;
+}
+
+// What the program did to synchronize the gradients of a step, alike on every rank: its collectives
+// that are large enough to carry all of them. Empty if it did nothing, or ranks did not do the
+// same.
+std::vector<const Collective*> reductions(const Timeline& timeline, const TimelineStep& step) {
+  std::int64_t needed = 0;
+  for (const int id : timeline.trainable())
+    needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
+  const auto signature = [](const Collective& call) {
+    return std::tuple(call.op, call.numel, call.count, call.file, call.line);
+  };
+  std::vector<const Collective*> first;
+  for (const auto* record : step.records()) {
+    std::vector<const Collective*> calls;
+    std::int64_t sent = 0;
+    for (const auto& call : record->calls) {
+      if (call.moment != "before-step" || !call.group.empty()) continue;
+      sent += call.numel * call.count;
+      if (call.numel > 1) calls.push_back(&call);
+    }
+    if (sent < needed) return {};
+    if (first.empty()) first = calls;
+    if (!std::equal(calls.begin(), calls.end(), first.begin(), first.end(),
+                    [&](const auto* a, const auto* b) { return signature(*a) == signature(*b); }))
+      return {};
+  }
+  return first;
+}
+
+// What the program's own collectives did where gradients differ.
+struct ByHand {
+  const Collective* call = nullptr;  // where it reduces them
+  std::size_t reduced = 0;           // steps in which they were reduced, and differ
+  std::size_t to_one_rank = 0;       // of these: by a reduce()
+  std::size_t agreeing = 0;          // steps in which they were reduced, and agree
+};
+
+ByHand by_hand(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
+  ByHand seen;
+  if (timeline.has_wrapper()) return seen;
+  for (const auto* step : steps) {
+    const auto calls = reductions(timeline, *step);
+    if (calls.empty()) continue;
+    if (seen.call == nullptr) seen.call = calls.front();
+    if (differing(timeline, *step, Stage::kGradient).empty()) {
+      ++seen.agreeing;
+      continue;
+    }
+    ++seen.reduced;
+    const bool to_one = std::all_of(calls.begin(), calls.end(),
+                                    [](const auto* call) { return call->op == "reduce"; });
+    seen.to_one_rank += to_one ? 1 : 0;
+  }
+  return seen;
+}
+
+void blame_collectives(Finding& finding, const ByHand& seen, std::size_t apart) {
+  if (seen.call == nullptr) return;
+  const auto place = Where{seen.call->file, seen.call->line};
+  if (seen.to_one_rank == apart) {
+    finding.evidence["kind"] = "reduced-to-one-rank";
+    finding.message +=
+        " The program reduces them with reduce(), which gives the result to one rank only.";
+    finding.prescription = {"Use all_reduce instead of reduce: every rank needs the result.", ""};
+  } else if (seen.reduced == apart) {
+    finding.evidence["kind"] = "reduced-without-effect";
+    finding.message += fmt::format(
+        " The program reduces them over all ranks ({}), but they are not equal afterwards.",
+        seen.call->op);
+    // Averaging them again would only hide it.
+    finding.prescription = {
+        "Look for what follows the reduction: an asynchronous one must be waited for, its result "
+        "copied back into .grad, and what changes the gradients then, such as noise or clipping, "
+        "must be the same on every rank.",
+        ""};
+  } else if (seen.reduced == 0 && seen.agreeing > 0) {
+    finding.evidence["kind"] = "reduced-in-some-steps";
+    finding.evidence["steps_reduced"] = seen.agreeing;
+    finding.message +=
+        fmt::format(" The program reduces them in the other {} only, by a condition.",
+                    count_of(seen.agreeing, "step"));
+    finding.prescription.text =
+        "Reduce the gradients before every optimizer.step(), or call optimizer.step() only in the "
+        "steps in which they are reduced.";
+  } else {
+    return;
+  }
+  finding.where = place;
 }
 
 void blame_change(Finding& finding, const std::set<int>& ranks, std::size_t seen) {
@@ -160,6 +251,8 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
     blame_hook(timeline, finding, *hook, steps.size());
   } else if (was_equal) {
     blame_change(finding, changed, steps.size());
+  } else {
+    blame_collectives(finding, by_hand(timeline, steps), apart);
   }
   return std::vector{finding};
 }

@@ -97,17 +97,28 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   return k;
 }
 
+bool near(double k, double factor) {
+  return std::abs(k - factor) < kScaleTolerance * std::abs(factor);
+}
+
 // The losses were divided before backward, by the world size or by the total of all ranks (samples,
 // tokens): then a sum is correct. Factors that differ across ranks are weights if they add up to 1;
 // otherwise they are each rank's own, and the result is a sum of local means.
 bool divided_before(const Timeline& timeline, const TimelineStep& step, double k) {
   double sum = 0.0;
   std::set<double> factors;
+  bool sums = true;  // of the samples' losses: added up over the ranks, too, they are right
   for (int rank : timeline.ranks()) {
     const auto* fact = timeline.fact(rank, "loss", "factor", step.number);
-    if (fact == nullptr) return false;
-    sum += *factors.insert(nlohmann::json::parse(fact->value).get<double>()).first;
+    if (fact == nullptr) continue;  // an earlier stage of a pipeline
+    const auto factor = nlohmann::json::parse(fact->value);
+    if (!factor.is_number()) return true;  // nobody knows: it is on another device
+    sum += *factors.insert(factor.get<double>()).first;
+    const auto* is_sum = timeline.fact(rank, "loss", "sum", step.number);
+    sums = sums && is_sum != nullptr && is_sum->value == "true" && factor == 1.0;
   }
+  if (factors.empty()) return false;
+  if (sums) return k > 1.0;
   // Accumulated micro-batches share each rank's weight.
   const int backwards = step.first()->backwards;
   const bool is_share = std::abs(sum - 1.0) < 1e-6 || std::abs(sum * backwards - 1.0) < 1e-6;
@@ -122,10 +133,6 @@ bool divided_before(const Timeline& timeline, const TimelineStep& step, double k
 bool divided_by_micro_batches(const TimelineStep& step, double k) {
   const int backwards = step.first()->backwards;
   return backwards > 1 && std::abs(k * backwards - 1.0) <= kScaleTolerance;
-}
-
-bool near(double k, double factor) {
-  return std::abs(k - factor) < kScaleTolerance * std::abs(factor);
 }
 
 // k is explained by dividing too often or not often enough by a number of ranks: the world size, or

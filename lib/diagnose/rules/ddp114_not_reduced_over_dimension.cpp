@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -58,6 +59,9 @@ Reduced judge(const Timeline& timeline, const TimelineStep& step, int id) {
     bool concerned = true;  // along it all hold replicas
     Dimension apart{dimension.name, {}};
     for (const auto& group : dimension.groups) {
+      // Other stages of a pipeline lack the tensor.
+      if (std::none_of(group.begin(), group.end(), [&](int rank) { return part.contains(rank); }))
+        continue;
       concerned = concerned && std::any_of(replicas.begin(), replicas.end(), [&](const Ranks& r) {
                     return std::includes(r.begin(), r.end(), group.begin(), group.end());
                   });
@@ -181,8 +185,6 @@ Operation operation_along(const Timeline& timeline, const std::vector<const Time
     const auto& source = said->second.front().placement.source;
     return source == "fully_shard" || source == "FullyShardedDataParallel";
   };
-  if (std::all_of(parameters.begin(), parameters.end(), averages))
-    return {"mean", "as fully_shard averages over its ranks"};
   const auto size = static_cast<double>(dimension.groups.front().size());
   if (const auto factor = factor_of_others(timeline, step, dimension, parameters)) {
     const char* reason = "as the program does with its other gradients";
@@ -190,8 +192,16 @@ Operation operation_along(const Timeline& timeline, const std::vector<const Time
     if (std::abs(*factor * size - 1.0) < 1e-3) return {"mean", reason};
     return {};
   }
-  if (!share_a_loss(steps, dimension)) return {};
-  return {"sum", "as these ranks compute one loss, and each has a share of its gradient"};
+  if (share_a_loss(steps, dimension))
+    return {"sum", "as these ranks compute one loss, and each has a share of its gradient"};
+  if (!std::all_of(parameters.begin(), parameters.end(), averages)) return {};
+  const auto* fact = timeline.fact(timeline.first_rank(), "fully_shard", "factors");
+  const auto factors =
+      fact == nullptr ? nlohmann::json::array() : nlohmann::json::parse(fact->value);
+  if (factors.empty()) return {"mean", "as fully_shard averages over its ranks"};
+  if (factors.size() == 1 && factors[0].at("factor") == 1.0)
+    return {"sum", "as fully_shard sums over its ranks (set_gradient_divide_factor(1.0))"};
+  return {};
 }
 
 // All of these were left out of a reduction over the same dimension.
@@ -263,7 +273,8 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   const bool certain = std::all_of(parameters.begin(), parameters.end(),
                                    [&](int id) { return is_said(timeline, id); });
   if (!certain) finding.certainty = Certainty::kLikely;
-  const auto& replicas = timeline.replicas_of(one, Stage::kGradient);
+  auto replicas = timeline.replicas_of(one, Stage::kGradient);
+  std::erase_if(replicas, [](const Ranks& ranks) { return ranks.size() < 2; });
   const auto list = [](const std::vector<std::string>& texts) {
     std::string text;
     for (const auto& each : texts) text += (text.empty() ? "" : " and ") + each;

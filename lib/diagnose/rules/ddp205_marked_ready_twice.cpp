@@ -100,14 +100,19 @@ Verdict check_marked_ready_twice(const Timeline& timeline) {
           ? ": find_unused_parameters=True treats parameters inside reentrant checkpoints as "
             "unused and marks them, then the checkpoint's own backward marks them again"
       : reentrant ? ": reentrant checkpoints run a separate backward for it, more than once"
-                  : ": several backward passes reach it, for example because two parts of the "
-                    "model share it and each runs its own backward");
+      : finds ? ": find_unused_parameters=True marks what the wrapper's forward does not use; what "
+                "is called outside of it, such as model.module.head(h), or reached by a second "
+                "backward, is marked again"
+              : ": several backward passes reach it, for example because two parts of the model "
+                "share it and each runs its own backward");
   finding.prescription = {
       reentrant && finds
           ? "Remove find_unused_parameters=True, or use checkpoint(..., use_reentrant=False). If "
             "some parameters really are unused, use static_graph=True."
       : reentrant ? "Use checkpoint(..., use_reentrant=False), or static_graph=True."
-                  : "Use the parameter in one backward pass only, or wrap with static_graph=True.",
+      : finds
+          ? "Call every part of the model inside of the wrapper's forward, and run one backward."
+          : "Use the parameter in one backward pass only, or wrap with static_graph=True.",
       reentrant && finds ? "ddp" : "ddp-static-graph",
       {},
       {"allreduce-flat"}};

@@ -13,6 +13,17 @@
 namespace ddp_doctor {
 namespace {
 
+// How many of the parameters that optimizers hold are on the meta device: those from before the
+// model got its storage.
+std::size_t held_without_storage(const Timeline& timeline) {
+  std::size_t count = 0;
+  const auto* record = timeline.record(timeline.first_rank());
+  for (const auto& fact : record->facts) {
+    if (fact.key == "without_storage") count += std::stoul(fact.value);
+  }
+  return count;
+}
+
 Verdict check_optimizer_stale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   std::set<int> left_out;  // used, but in no optimizer
@@ -40,15 +51,16 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
         (used.empty() || is_in_no_module(timeline.tensors[static_cast<std::size_t>(id)])))
       stale.insert(id);
   }
-  if (left_out.empty() || stale.empty()) return std::vector<Finding>{};
+  const std::size_t of_meta = held.empty() ? held_without_storage(timeline) : 0;
+  if (left_out.empty() || (stale.empty() && of_meta == 0)) return std::vector<Finding>{};
   Finding finding = finding_of(kOptimizerStale);
   finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = steps.front()->number;
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();
-  finding.evidence["parameters_held"] = held.size();
-  finding.evidence["parameters_stale"] = stale.size();
+  finding.evidence["parameters_held"] = held.size() + of_meta;
+  finding.evidence["parameters_stale"] = stale.size() + of_meta;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "The optimizer does not hold the model's current parameters: {} got gradients, but {} got "

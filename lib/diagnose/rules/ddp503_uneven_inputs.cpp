@@ -35,8 +35,9 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
       "{} left the loop that the others are still in: {}, and {} {}, while {} (steps completed: "
       "{}).",
       ranks_of(finding.ranks),
-      divergence->cause.empty() ? they + " ran out of data, or decided alone to stop"
-                                : divergence->cause,
+      divergence->cause.empty()
+          ? they + " ran out of data, left out a step, or decided alone to stop"
+          : divergence->cause,
       they, next, waiting, steps_of(timeline));
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   finding.evidence["decided_to_stop"] = divergence->decided;

@@ -62,6 +62,22 @@ bool all_gradients_are_zero(const Timeline& timeline,
   return any;
 }
 
+// There are gradients, and no weight ever changes: nothing is trained, whatever else is right.
+bool nothing_moves(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
+  bool gradient = false;
+  for (const int rank : timeline.ranks()) {
+    if (steps.back()->like(rank, {Seen::kDigests, Stage::kWeight}) != rank) continue;
+    for (const int id : timeline.trainable()) {
+      const auto first = steps.front()->find(rank, id, Stage::kWeight);
+      const auto last = steps.back()->find(rank, id, Stage::kWeight);
+      if (first && last && first->bits != last->bits) return false;
+      const auto usage = steps.back()->usage(rank, id);
+      gradient = gradient || (first && last && usage && usage->used);
+    }
+  }
+  return gradient && steps.size() > 2;
+}
+
 // The shards of a parameter have no replicas to compare with. What the record shows is whether they
 // train: on some rank the shard has a gradient, and its bits change.
 bool trains(const Timeline& timeline, const std::vector<const TimelineStep*>& steps, int id) {
@@ -104,6 +120,8 @@ std::string nothing_proved(const Timeline& timeline, const Diagnosis& diagnosis,
     return "every parameter is sharded, and none was seen to train";
   if (auto idle = idle_optimizer(timeline, steps); !idle.empty()) return idle;
   if (all_gradients_are_zero(timeline, steps)) return "every gradient was zero in every step";
+  if (nothing_moves(timeline, steps))
+    return "no weight changed in any step, although there are gradients";
   return {};
 }
 

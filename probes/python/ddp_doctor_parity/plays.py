@@ -115,13 +115,15 @@ class Script:
         return mine[:count] if len(mine) >= count else None
 
     def _count(self, stream):
-        """(micro-batches in a step, batches that are read ahead), from the first two steps."""
+        """(micro-batches in a step, batches that are read ahead), from the first steps."""
         draws = []
-        for number in self.numbers[:2]:
+        for number in self.numbers[:3]:
             content = self.file(self.ranks[0], number)
             draws.append(len(dict(content["intervals"])[number].get(stream, [])))
         if len(draws) == 1 or draws[1] == 0 or self.numbers[1] != self.numbers[0] + 1:
             return draws[0], 0
+        if len(draws) == 3 and draws[0] == draws[2] > draws[1]:
+            return draws[0], 0  # the second step got what was left of an epoch
         return draws[1], max(0, draws[0] - draws[1])
 
     def _ranks_with_samples_of_their_own(self):
@@ -178,8 +180,15 @@ class Script:
             return [samples.widened(torch, per_rank[play.ranks[0]][m], everyone[m], self.layout, size) for m in order]
         joined = [samples.join(torch, parts, self.layout, size) for parts in everyone]
         if play.kind == "permuted":
-            return [samples.reversed_rows(torch, item, self.layout, size * len(everyone[0]) if size else None) for item in joined]
+            return [self._permuted(parts, item, size) for parts, item in zip(everyone, joined)]
         return joined
+
+    def _permuted(self, parts, joined, size):
+        """The samples in the reverse order; where some of their data stand in one long row, the ranks."""
+        all_rows = size * len(parts) if size else None
+        if samples.is_ragged(joined, self.layout, all_rows):
+            return samples.join(self.torch, parts[::-1], self.layout, size)
+        return samples.reversed_rows(self.torch, joined, self.layout, all_rows)
 
     def gradient(self, step, i, shapes):
         """Of the ranks, in the `i`th optimizer step: one tensor for each parameter; None where it cannot be told or there is none."""

@@ -73,6 +73,7 @@ class Ranks(seams.Watcher):
         self.frozen = {}  # type of a module -> fingerprint of the weights in it that no optimizer holds, in the first step
         self.known = set()  # modules whose state was kept in this step
         self.names = {}
+        self.lengths = {}  # number of a DataLoader -> batches in an epoch of it, where the program asked
         self.captured, self.uneven, self.scan_begins = [], [], 0.0
         self.written = 0  # bytes, within the budget
         self.signature = ""
@@ -85,6 +86,17 @@ class Ranks(seams.Watcher):
         self.impossible = self.impossible or f"the samples could not be kept ({where}: {type(error).__name__}: {error})"
 
     # ---- what passes
+
+    def loader_begins(self, original):
+        self._random("between the batch and the optimizer step")
+        iterator = original()
+        if self.random_state is not None:
+            self.random_state = self._state()  # the order of an epoch belongs to the batches
+        return iterator
+
+    def loader_length(self, number, original):
+        self.lengths[number] = original()
+        return self.lengths[number]
 
     def loader_next(self, loader, original):
         self._random("between the batch and the optimizer step")
@@ -261,7 +273,7 @@ class Ranks(seams.Watcher):
         content = {
             "captured": self.captured, "uneven": self.uneven, "stepped": self.stepped[:1000], "world_size": self.world_size,
             "random": sorted(self.random), "low_precision": self.low_precision,
-            "impossible": self.impossible, "frozen": self.frozen,
+            "impossible": self.impossible, "frozen": self.frozen, "lengths": self.lengths,
         }
         path = os.path.join(self.mine, "ranks.json")
         with open(path + ".new", "w", encoding="utf-8") as out:

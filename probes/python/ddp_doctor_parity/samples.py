@@ -256,6 +256,18 @@ def reversed_rows(torch, item, layout, size=None):
     return _walk([item], size, turn, lambda parts: list(reversed(parts[0])), lambda parts, path: parts[0])
 
 
+def is_ragged(item, layout, size=None):
+    """Whether some tensor has more or fewer rows than there are samples, as targets of different lengths that are put one after another."""
+    rows = set()
+
+    def see(parts, path):
+        if parts[0].dim() > 0:
+            rows.add(len(layout.samples_first(path, parts[0])))
+
+    _walk([item], size, see, lambda parts: [], lambda parts, path: None)
+    return len(rows) > 1
+
+
 def counts_of(item):
     """What a loss may weigh by: of each tensor of integers or flags, how many are neither a filler (-100) nor zero, by its place; of what each
     sample in a list has, such as boxes, how many there are."""

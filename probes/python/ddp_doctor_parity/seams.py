@@ -3,6 +3,7 @@
 import functools
 import importlib
 import inspect
+import sys
 import threading
 import weakref
 
@@ -19,6 +20,14 @@ CLASS_WEIGHTS = ("cross_entropy", "multilabel_soft_margin_loss", "nll_loss")  # 
 
 class Watcher:
     """What both runs are told. Methods that get data return what the program is to get in its place."""
+
+    def loader_begins(self, original):
+        """A DataLoader makes an iterator, for which it may draw random numbers."""
+        return original()
+
+    def loader_length(self, number, original):
+        """The `number`th DataLoader that was made is asked for its number of batches."""
+        return original()
 
     def loader_next(self, number, original):
         """The `number`th DataLoader, by first use, is asked for a batch."""
@@ -127,11 +136,25 @@ def _without_dropout(torch):
 def _loaders(torch, watcher):
     from torch.utils.data import dataloader
 
-    numbers = weakref.WeakKeyDictionary()
+    numbers = weakref.WeakKeyDictionary()  # by first use
+    made = weakref.WeakKeyDictionary()
+
+    def constructs(original):
+        def __init__(self, *args, **kwargs):
+            made.setdefault(self, len(made))
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    def length(original):
+        def __len__(self):
+            return watcher.loader_length(made.get(self, -1), functools.partial(original, self))
+
+        return __len__
 
     def begins(original):
         def __iter__(self):
-            iterator = original(self)
+            iterator = watcher.loader_begins(functools.partial(original, self))
             numbers.setdefault(self, len(numbers))
             try:
                 iterator._ddp_doctor_loader = (numbers[self], self.batch_size or getattr(self.batch_sampler, "batch_size", None))
@@ -150,6 +173,8 @@ def _loaders(torch, watcher):
 
         return __next__
 
+    _wrap(dataloader.DataLoader, "__init__", constructs)
+    _wrap(dataloader.DataLoader, "__len__", length)
     _wrap(dataloader.DataLoader, "__iter__", begins)
     _wrap(dataloader._BaseDataLoaderIter, "__next__", draws)
 
@@ -271,10 +296,29 @@ def _clipping(torch, watcher):
         return clip
 
     utils = torch.nn.utils
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
-        wrapped = functools.wraps(getattr(utils, name))(make(getattr(utils, name)))
-        setattr(utils, name, wrapped)
-        setattr(importlib.import_module("torch.nn.utils.clip_grad"), name, wrapped)
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
+        if hasattr(utils, name):  # the last one is newer
+            wrapped = functools.wraps(getattr(utils, name))(make(getattr(utils, name)))
+            setattr(utils, name, wrapped)
+            setattr(importlib.import_module("torch.nn.utils.clip_grad"), name, wrapped)
+
+
+def _sharded_clipping(watcher):
+    """FullyShardedDataParallel clips by a method of its own. Once the program has imported it."""
+    module = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+    sharded = getattr(module, "FullyShardedDataParallel", None)
+    if sharded is None or hasattr(sharded.clip_grad_norm_, "_ddp_doctor"):
+        return
+
+    def make(original):
+        def clip_grad_norm_(self, *args, **kwargs):
+            watcher.clips(list(self.parameters()))
+            return original(self, *args, **kwargs)
+
+        clip_grad_norm_._ddp_doctor = True
+        return clip_grad_norm_
+
+    _wrap(sharded, "clip_grad_norm_", make)
 
 
 def _optimizers(torch, watcher):
@@ -283,6 +327,7 @@ def _optimizers(torch, watcher):
     def constructs(original):
         def __init__(self, *args, **kwargs):
             original(self, *args, **kwargs)
+            _sharded_clipping(watcher)
             watcher.optimizer_made(self)
 
         return __init__

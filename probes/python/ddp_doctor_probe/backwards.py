@@ -60,7 +60,10 @@ class Backwards:
             loss = session.tensors.loss(tensors[0])
             if loss is not None:
                 session.history.losses.append(loss)
-            session.fact("loss", "factor", round(graph.factor(tensors[0]), 9))
+            factor, is_sum = graph.factor(tensors[0])
+            session.fact("loss", "factor", None if factor is None else round(factor, 9))
+            if is_sum or ("loss", "sum") in session.facts:
+                session.fact("loss", "sum", is_sum)
 
     def gradient_arrived(self, entry, defined=True):
         """Called from autograd, once per parameter and backward; also for an output of the wrapper that the loss does not use, then without a

@@ -54,8 +54,8 @@ def leaves(roots):
 
 
 def factor(loss):
-    """The number by which the loss was scaled last, as in (loss / world_size) or (scale * loss); 1.0 if it was not. Consecutive scalings are
-    multiplied."""
+    """The number by which the loss was scaled last, as in (loss / world_size) or (scale * loss); 1.0 if it was not, None if that number is on
+    another device, where reading it would wait. Consecutive scalings are multiplied. And whether what was scaled is a sum, as of reduction="sum"."""
     product = 1.0
     node = loss.grad_fn
     for _ in range(8):
@@ -63,11 +63,15 @@ def factor(loss):
         if name not in ("MulBackward0", "DivBackward0"):
             break
         number = node._saved_other if node.next_functions[1][0] is None else None
-        if number is None or number.numel() != 1 or number.device.type != "cpu":
+        if number is None or number.numel() != 1:
             break
-        value = float(number)
-        if name == "DivBackward0":
-            value = 1.0 / value if value else 0.0
-        product *= value
+        if number.device.type != "cpu":
+            product = None
+        elif product is not None:
+            value = float(number)
+            if name == "DivBackward0":
+                value = 1.0 / value if value else 0.0
+            product *= value
         node = node.next_functions[0][0]
-    return product
+    is_sum = node is not None and (node.name().startswith("SumBackward") or getattr(node, "_saved_reduction", None) == 2)
+    return product, is_sum

@@ -119,6 +119,9 @@ class Steps:
                 other.covered = None
             session.fact(subject, "tensors", [e.id for e in known.entries])
             session.fact(subject, "unknown", len(held) - len(known.entries))
+            without_storage = sum(parameter.device.type == "meta" for parameter in held)
+            if without_storage:
+                session.fact(subject, "without_storage", without_storage)
         if not session.recording and known.groups is not None:
             return
         groups = [
