@@ -36,12 +36,17 @@ Sizes common_sizes(const std::set<Sizes>& shapes) {
   return common;
 }
 
-// By size: the ranks that hold the same of a shard which is cut along it. A size that whole tensors
-// have, or all shards, is not cut. `split`: by module, of those that are shards.
-std::map<std::int64_t, std::vector<Ranks>> cut_sizes(
-    const std::vector<Undeclared>& tensors,
-    const std::map<std::string, std::vector<Ranks>>& split) {
-  Sizes whole;
+struct Cuts {
+  Sizes whole;  // that whole tensors have, or all shards
+  std::map<std::int64_t, std::vector<Ranks>>
+      at;                         // by size: who holds the same of what is cut there
+  std::set<std::string> modules;  // with a shard that is known to be cut
+};
+
+// `split`: by module, of those that are shards.
+Cuts cuts_of(const std::vector<Undeclared>& tensors,
+             const std::map<std::string, std::vector<Ranks>>& split) {
+  Cuts cuts;
   std::set<Sizes> shards;
   for (const auto& tensor : tensors) {
     if (tensor.constant) continue;
@@ -49,24 +54,32 @@ std::map<std::int64_t, std::vector<Ranks>> cut_sizes(
     if (tensor.alike.size() > 1) {
       shards.insert(sizes);
     } else if (!split.contains(tensor.module)) {
-      whole.insert(sizes.begin(), sizes.end());
+      cuts.whole.insert(sizes.begin(), sizes.end());
     }
   }
-  whole.merge(common_sizes(shards));
-  std::map<std::int64_t, std::vector<Ranks>> cut;
+  cuts.whole.merge(common_sizes(shards));
   for (const auto& tensor : tensors) {
-    const auto is_whole = [&](std::int64_t size) { return whole.contains(size); };
+    const auto is_whole = [&](std::int64_t size) { return cuts.whole.contains(size); };
     const auto& sizes = tensor.sizes;
     if (tensor.alike.size() < 2 || tensor.constant) continue;
     // Without one that is known to be whole, any may be the one that is cut.
     if (sizes.size() > 1 && std::none_of(sizes.begin(), sizes.end(), is_whole)) continue;
     for (const auto size : sizes) {
       if (is_whole(size)) continue;
-      auto& groups = cut[size];
+      auto& groups = cuts.at[size];
       groups = groups.empty() ? tensor.alike : meet(groups, tensor.alike);
+      if (sizes.size() > 1) cuts.modules.insert(tensor.module);
     }
   }
-  return cut;
+  return cuts;
+}
+
+// A constant of whole sizes beside a shard that is cut elsewhere, such as the bias of a layer whose
+// inputs are split.
+bool is_whole_constant(const Undeclared& tensor, const Cuts& cuts) {
+  return tensor.constant && cuts.modules.contains(tensor.module) &&
+         std::all_of(tensor.sizes.begin(), tensor.sizes.end(),
+                     [&](std::int64_t size) { return cuts.whole.contains(size); });
 }
 
 }  // namespace
@@ -78,17 +91,31 @@ std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& te
     auto& groups = shards[tensor.module];
     groups = groups.empty() ? tensor.alike : meet(groups, tensor.alike);
   }
-  const auto cut = cut_sizes(tensors, shards);
+  const auto cuts = cuts_of(tensors, shards);
   std::vector<std::vector<Ranks>> replicas;
   for (const auto& tensor : tensors) {
-    const auto shard = shards.find(tensor.module);
     auto& groups = replicas.emplace_back();
+    if (is_whole_constant(tensor, cuts)) continue;
+    const auto shard = shards.find(tensor.module);
     if (shard != shards.end()) groups = shard->second;
     for (const auto size : tensor.constant ? tensor.sizes : std::vector<std::int64_t>{}) {
-      const auto along = cut.find(size);
-      if (groups.empty() && along != cut.end()) groups = along->second;
+      const auto along = cuts.at.find(size);
+      if (groups.empty() && along != cuts.at.end()) groups = along->second;
     }
   }
+  return replicas;
+}
+
+std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors) {
+  std::vector<Ranks> stages;
+  for (const auto& tensor : tensors) {
+    if (tensor.constant || tensor.alike.size() < 2) continue;
+    stages = stages.empty() ? tensor.alike : meet(stages, tensor.alike);
+  }
+  std::vector<std::vector<Ranks>> replicas;
+  for (const auto& tensor : tensors)
+    replicas.push_back(tensor.constant && !stages.empty() ? meet(stages, tensor.alike)
+                                                          : tensor.alike);
   return replicas;
 }
 

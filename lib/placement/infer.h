@@ -21,9 +21,14 @@ struct Undeclared {
 };
 
 // For each tensor the ranks that must hold the same; empty: all of them. A module one of whose
-// tensors begins apart is a shard, and so are its other tensors, such as a bias of zeros. So is a
-// constant elsewhere that has a size which only shards have, such as LoRA's B beside a shard.
+// tensors begins apart is a shard, and so are its other tensors, such as a bias of zeros, but for
+// constants of sizes that whole tensors have. A constant elsewhere is a shard, too, if it has a
+// size that only shards have, such as LoRA's B beside one.
 std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& tensors);
+
+// The same where the ranks are stages of a pipeline: tensors of one name are of different layers,
+// unless they begin alike and not as constants.
+std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors);
 
 // Meshes side by side, whose tensors lie on each of them alike: the ranks at the same place of all
 // meshes, with those that are its replicas there. Empty if the meshes differ in shape.

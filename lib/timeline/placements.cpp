@@ -192,6 +192,7 @@ Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPl
     }
     if (exchange.empty()) exchange = exchanged(*record);
   }
+  layout.pipeline = exchange.find("stages of a pipeline") != std::string::npos;
   const auto world_size = static_cast<std::size_t>(records.begin()->second->header.world_size);
   for (const auto& [name, declared] : layout.placements) {
     for (const auto& [placement, by] : declared) {

@@ -34,6 +34,7 @@ struct Layout {
   // Why ranks may hold different parts of one model, or see the same data, on purpose; empty in
   // data parallelism, whose parameters may be sharded.
   std::string model_parallel;
+  bool pipeline = false;  // the ranks are stages of one
   // Part of the ranks share what fully_shard spreads over them; the others may have replicas of it.
   bool meshes_side_by_side = false;
 

@@ -137,24 +137,46 @@ std::string module_of(const TensorInfo& tensor) {
   return dot == std::string::npos ? tensor.name : tensor.name.substr(0, dot);
 }
 
-// Named so by its author. One seed may give every rank's experts the same first weights.
-bool is_expert(const TensorInfo& tensor) {
-  return tensor.name.find("expert") != std::string::npos ||
-         tensor.name.find("Expert") != std::string::npos;
+// Named so by its author.
+bool is_named_expert(const TensorInfo& tensor) {
+  const auto has = [&](const char* word) { return tensor.name.find(word) != std::string::npos; };
+  return (has("expert") || has("Expert")) && !has("shared") && !has("Shared");
 }
 
-// Parameters outside of wrappers, in modules with different initial weights, or of experts.
-std::set<int> experts(const Timeline& timeline, const TimelineStep* start) {
-  std::set<std::string> owners;
+// The experts that every rank has for itself although all begin alike, as one seed makes them.
+// Where some begin apart, the weights show who holds the same.
+std::set<int> experts_of_one_seed(const Timeline& timeline, const TimelineStep* start) {
   std::set<int> ids;
   if (!deals_out_tokens(timeline)) return ids;
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind != "parameter" || tensor.wrapper) continue;
-    if (is_expert(tensor)) ids.insert(tensor.id);
+    if (tensor.kind != "parameter" || tensor.wrapper || !is_named_expert(tensor)) continue;
+    if (begins_apart(timeline, start, tensor.id)) return {};
+    ids.insert(tensor.id);
+  }
+  return ids;
+}
+
+// Several ranks hold the same of it.
+bool has_replicas(const ReplicaGroups& groups, int id) {
+  const auto placed = groups.of.find(id);
+  return placed != groups.of.end() &&
+         std::any_of(placed->second.weight.begin(), placed->second.weight.end(),
+                     [](const Ranks& ranks) { return ranks.size() > 1; });
+}
+
+// Parameters outside of wrappers, in modules with different initial weights, or of experts.
+std::set<int> experts(const Timeline& timeline, const TimelineStep* start,
+                      const ReplicaGroups& groups) {
+  std::set<std::string> owners;
+  std::set<int> ids = experts_of_one_seed(timeline, start);
+  if (!deals_out_tokens(timeline)) return ids;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind != "parameter" || tensor.wrapper || has_replicas(groups, tensor.id)) continue;
     if (begins_apart(timeline, start, tensor.id)) owners.insert(owner_of(tensor));
   }
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind == "parameter" && !tensor.wrapper && owners.contains(owner_of(tensor)))
+    if (tensor.kind == "parameter" && !tensor.wrapper && owners.contains(owner_of(tensor)) &&
+        !has_replicas(groups, tensor.id))
       ids.insert(tensor.id);
   }
   return ids;
@@ -268,18 +290,19 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
     return;
   std::vector<Undeclared> undeclared;
   std::vector<int> ids;
-  const bool deals = deals_out_tokens(timeline);
+  const auto one_seed = experts_of_one_seed(timeline, start);
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind != "parameter" || tensor.ddp_index || groups.of.contains(tensor.id) ||
         declared(timeline.layout.placements, tensor) != nullptr)
       continue;
     auto alike = begin_together(timeline, *start, tensor.id);
-    if (deals && is_expert(tensor)) alike = each_alone(timeline);
+    if (one_seed.contains(tensor.id)) alike = each_alone(timeline);
     undeclared.push_back(
         {module_of(tensor), std::move(alike), tensor.sizes, begins_constant(*start, tensor.id)});
     ids.push_back(tensor.id);
   }
-  const auto replicas = infer_replicas(undeclared);
+  const auto replicas =
+      timeline.layout.pipeline ? infer_in_stages(undeclared) : infer_replicas(undeclared);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!replicas[i].empty())
       groups.of[ids[i]] = {replicas[i], replicas[i], PlacementSource::kInferred};
@@ -474,7 +497,7 @@ void tell_replicas_apart(Timeline& timeline) {
   place_stated(timeline, *groups);
   timeline.place(groups);
   if (timeline.on_mesh()) timeline.dimensions = dimensions_of(timeline);
-  timeline.rank_local = experts(timeline, start);
+  timeline.rank_local = experts(timeline, start, *groups);
   for (const auto& [id, of] : groups->of) {
     if (is_each_ranks_own(of)) timeline.rank_local.insert(id);
   }

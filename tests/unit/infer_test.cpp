@@ -26,6 +26,19 @@ TEST(Infer, AModuleThatBeginsApartIsAShardWithItsBias) {
   EXPECT_EQ(inferred_of(split_model(), {"up", kAlike, {32}, true}), kApart);
 }
 
+TEST(Infer, TheBiasOfALayerWhoseInputsAreSplitIsAReplica) {
+  EXPECT_EQ(inferred_of(split_model(), {"down", kAlike, {16}, true}), kNothing);
+}
+
+TEST(Infer, InAPipelineConstantsOfOneNameAreOfDifferentLayers) {
+  const std::vector<Ranks> all{{0, 1, 2, 3}}, stages{{0, 2}, {1, 3}}, tied{{0, 1, 2, 3}};
+  const auto replicas = infer_in_stages(
+      {{"rnn", stages, {48, 16}}, {"norm", all, {16}, true}, {"embedding", tied, {36, 16}}});
+  EXPECT_EQ(replicas[0], stages);
+  EXPECT_EQ(replicas[1], stages);
+  EXPECT_EQ(replicas[2], tied);
+}
+
 TEST(Infer, AConstantOfASizeThatOnlyShardsHaveIsAShard) {
   EXPECT_EQ(inferred_of(split_model(), {"scale", kAlike, {24}, true}), kApart);
   EXPECT_EQ(inferred_of(split_model(), {"up.lora_b", kAlike, {32, 4}, true}), kApart);

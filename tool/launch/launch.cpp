@@ -45,9 +45,11 @@ constexpr auto kLookEvery = milliseconds(50);
 // themselves. A launcher polls its ranks rarely (torchrun of 1.13: every 5 s).
 constexpr auto kGrace = seconds(5);
 constexpr auto kGraceOfLaunchers = seconds(15);
-// From the end of the program to the exit of its process. Interpreters take seconds to clean up;
-// torch 1.13 can hang there.
-constexpr auto kSlowEnd = seconds(10);
+// From the end of the program to the exit of its process. Interpreters take seconds to clean up,
+// and use the processor; some versions of torch hang there, or spin.
+constexpr auto kIdleEnd = seconds(10);
+constexpr auto kBusyEnd = seconds(120);
+constexpr long long kTicksOfIdle = 2;  // threads that wait wake up now and then
 // After this long without progress, and then this often, StallJudge is asked.
 constexpr auto kQuiet = milliseconds(500);
 constexpr auto kJudgeEvery = milliseconds(500);
@@ -355,15 +357,27 @@ class Run {
                        [](const auto& s) { return fell(s.second->exit); });
   }
 
+  // Whether a process has used no processor time since then.
+  bool idle_for(pid_t pid, Clock::duration time) {
+    const auto activity = activity_of(pid);
+    if (!activity) return true;
+    const auto now = Clock::now();
+    auto [last, first_look] = ends_.try_emplace(pid, activity->processor_ticks, now);
+    if (activity->processor_ticks - last->second.first > kTicksOfIdle)
+      last->second = {activity->processor_ticks, now};
+    return now - last->second.second >= time;
+  }
+
   // Kills ranks that have finished their program and hang while the interpreter exits.
   void end_who_cannot_end() {
     const auto end = [&](pid_t pid, RankExit& exit) {
       if (pid == 0 || exit.kind != RankExit::Kind::kUnknown || exit.rank < 0) return;
-      if (movement_.finished_for(exit.rank) < kSlowEnd) return;
+      const auto since = movement_.finished_for(exit.rank);
+      if (since < kIdleEnd || (since < kBusyEnd && !idle_for(pid, kIdleEnd))) return;
       notes_.push_back(
           fmt::format("rank {} had finished, but its process did not exit within {} s, so it was "
                       "killed; torch 1.13 and others may hang when the interpreter exits",
-                      exit.rank, kSlowEnd.count()));
+                      exit.rank, std::chrono::duration_cast<seconds>(since).count()));
       exit.kind = RankExit::Kind::kExited;
       exit.code = recorded_end(launch_.folder, exit.rank) == "error" ? 1 : 0;
       exit.time_ns = exit_time_ns();
@@ -387,6 +401,7 @@ class Run {
   std::map<int, std::unique_ptr<UnknownProcess>> unknown_;  // by rank
   std::set<pid_t> known_;                                   // those of ranks
   std::vector<std::string> notes_;
+  std::map<pid_t, std::pair<long long, Clock::time_point>> ends_;  // processor ticks, since when
   Ending ending_ = Ending::kOwn;
   std::int64_t ended_ns_ = 0;
   Clock::time_point moved_at_;

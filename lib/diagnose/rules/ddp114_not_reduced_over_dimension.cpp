@@ -169,6 +169,31 @@ bool share_a_loss(const std::vector<const TimelineStep*>& steps, const Dimension
   return losses.size() > 1;
 }
 
+// Along it the ranks have parts of layers, so that they work on each sample together, and no tokens
+// are dealt out; yet their losses differ already in the first step.
+bool losses_should_agree(const Timeline& timeline, const TimelineStep& step,
+                         const Dimension& dimension) {
+  const auto& group = dimension.groups.front();
+  bool parts = false;
+  for (const auto& [id, of] : timeline.placed().of) {
+    parts = parts || std::none_of(of.weight.begin(), of.weight.end(), [&](const Ranks& ranks) {
+              return std::includes(ranks.begin(), ranks.end(), group.begin(), group.end());
+            });
+  }
+  if (!parts || step.number != 1) return false;
+  std::set<double> losses;
+  for (const int rank : group) {
+    const auto* row = step.at(rank);
+    if (row == nullptr || !row->loss) return false;
+    const bool deals = std::any_of(row->calls.begin(), row->calls.end(), [](const auto& call) {
+      return call.op.starts_with("all_to_all");
+    });
+    if (deals) return false;
+    losses.insert(*row->loss);
+  }
+  return losses.size() > 1;
+}
+
 // What makes the whole gradient of what the ranks along a dimension have, and why. No name: nothing
 // tells.
 struct Operation {
@@ -308,6 +333,16 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   // Strategies are applied to programs in Python.
   const bool possible = timeline.record(timeline.first_rank())->header.probe != "cpp";
   const auto dimension = possible ? missing_dimension(timeline, *first, parameters) : std::nullopt;
+  if (dimension && losses_should_agree(timeline, *first, *dimension)) {
+    finding.evidence["losses_differ"] = true;
+    finding.prescription.text = fmt::format(
+        "The ranks along {} have parts of layers and work on each sample together, but their "
+        "losses differ already in the first step. Check first that they get the same batch and "
+        "draw the same random numbers, as for dropout outside of the parts; gradients that differ "
+        "for this reason need no reduction.",
+        in_words(*dimension));
+    return std::vector{finding};
+  }
   if (dimension) {
     const auto operation = operation_along(timeline, steps, *first, *dimension, parameters);
     if (operation.name.empty()) return std::vector{finding};

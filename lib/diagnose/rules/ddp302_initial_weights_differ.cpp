@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -127,6 +128,33 @@ bool begins_alike_at_random(const TimelineStep& start, int id) {
                      [&](double value) { return value != seen->values[0]; });
 }
 
+// Its gradients point the same way on all ranks, as those of replicas with other weights do. Those
+// of the parts of a layer have nothing in common.
+bool gradients_resemble(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                        int id) {
+  constexpr double kAlike = 0.6;  // the cosine
+  constexpr std::size_t kMinValues = 16;
+  for (const int rank : timeline.ranks()) {
+    double both = 0.0;
+    double mine = 0.0;
+    double first = 0.0;
+    std::size_t values = 0;
+    for (const auto* step : steps) {
+      const auto a = step->sample(step->first_rank(), id, Stage::kGradient);
+      const auto b = step->sample(rank, id, Stage::kGradient);
+      if (!a || !b || a->values.size() != b->values.size()) continue;
+      for (std::size_t i = 0; i < a->values.size(); ++i) {
+        both += a->values[i] * b->values[i];
+        first += a->values[i] * a->values[i];
+        mine += b->values[i] * b->values[i];
+        ++values;
+      }
+    }
+    if (values < kMinValues || !(both > kAlike * std::sqrt(first * mine))) return false;
+  }
+  return true;
+}
+
 // In a job whose ranks exchange activations, where nobody declared anything: parameters that begin
 // apart are taken for shards. If a parameter beside one in the same module begins alike and gets
 // other gradients on each rank, and the program means to reduce none, then activations differ that
@@ -143,10 +171,12 @@ std::vector<int> mistaken_for_shards(const Timeline& timeline, const TimelineSte
     if (!timeline.placed().of.contains(id) && begins_alike_at_random(start, id))
       owners.insert(owner_of(timeline.tensors[static_cast<std::size_t>(id)]));
   }
+  if (owners.empty()) return {};
   std::vector<int> ids;
   for (const auto& [id, of] : timeline.placed().of) {
     const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
-    if (of.source == PlacementSource::kInferred && owners.contains(owner_of(tensor)))
+    if (of.source == PlacementSource::kInferred &&
+        (owners.contains(owner_of(tensor)) || gradients_resemble(timeline, steps, id)))
       ids.push_back(id);
   }
   return ids;
@@ -203,6 +233,15 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
       "Before the first step the weights of {} differ across ranks{}: averaging gradients cannot "
       "make them equal.",
       list_of(finding.parameters), size);
+  if (timeline.on_mesh() || !timeline.layout.model_parallel.empty()) {
+    // Rank 0's weights would overwrite the parts of the others.
+    finding.prescription = {
+        "Give these parameters, and no others, the same values on all ranks that hold the same of "
+        "them: draw them from one seed, load them on every rank, or broadcast them (of a DTensor "
+        "its local tensor) within each of these groups of ranks.",
+        ""};
+    return std::vector{finding};
+  }
   finding.prescription = {
       "Broadcast all weights and buffers from rank 0 before the first step "
       "(DistributedDataParallel does this), or use the same seed on every rank before the model is "
