@@ -117,7 +117,12 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
     }
     auto& found = std::get<std::vector<Finding>>(verdict);
     const std::string& parallel = timeline.layout.model_parallel;
-    if (!parallel.empty() && !found.empty() && rule.on_mesh != OnMesh::kHolds) {
+    const bool holds = rule.on_mesh == OnMesh::kHolds ||
+                       std::all_of(found.begin(), found.end(), [&](const Finding& finding) {
+                         return !rule.holds_on_mesh.empty() &&
+                                finding.evidence.value("kind", "") == rule.holds_on_mesh;
+                       });
+    if (!parallel.empty() && !found.empty() && !holds) {
       diagnosis.not_checked.push_back(
           {rule.code, "differences between ranks may be intended: " + parallel});
       if (rule.severity == Severity::kError && rule.on_mesh == OnMesh::kUndecided)

@@ -18,11 +18,20 @@
 namespace ddp_doctor {
 namespace {
 
+// Who else places the parameters, such as FullyShardedDataParallel; null: nobody.
+const std::string* sharding_of(const Timeline& timeline) {
+  for (const auto& [name, all] : timeline.layout.placements) {
+    const auto& source = all.front().placement.source;
+    if (source == "FullyShardedDataParallel" || source == "fully_shard") return &source;
+  }
+  return nullptr;
+}
+
 // There is no wrapper, and no step has collectives that could have carried the gradients: a loss or
 // a metric is smaller than they are, even if they were compressed to a byte each. Nor did anything
 // else, unseen, make a gradient equal.
 bool nothing_synchronizes(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
-  if (timeline.has_wrapper()) return false;
+  if (timeline.has_wrapper() || sharding_of(timeline) != nullptr) return false;
   for (const auto* step : steps) {
     const auto ids = agreeing(timeline, *step);
     if (std::any_of(ids.begin(), ids.end(),
@@ -203,9 +212,67 @@ void blame_hook(const Timeline& timeline, Finding& finding, const std::string& h
       "allreduce-flat"};
 }
 
+bool reduces_anything(const TimelineStep& step) {
+  const auto records = step.records();
+  return std::any_of(records.begin(), records.end(), [](const StepRecord* record) {
+    return std::any_of(record->calls.begin(), record->calls.end(), [](const Collective& call) {
+      return call.op.find("reduce") != std::string::npos && call.numel * call.count > 1;
+    });
+  });
+}
+
+// Of a sharded optimizer that the program wrote itself: the steps in which every parameter was
+// updated with the gradient that its owner computed alone, although others computed other ones.
+std::size_t steps_with_own_gradients(const Timeline& timeline,
+                                     const std::vector<const TimelineStep*>& steps) {
+  std::size_t count = 0;
+  for (const auto* step : steps) {
+    if (reduces_anything(*step)) return 0;
+    bool differ = false;
+    for (const int id : timeline.updated_by_some) {
+      std::optional<SampledValues> first;
+      for (const int rank : timeline.ranks()) {
+        const auto local = step->sample(rank, id, Stage::kLocalGradient);
+        if (!local) return 0;
+        if (!first) first = local->values;
+        differ = differ || !(*first == local->values);
+        const auto usage = step->usage(rank, id);
+        const auto got = step->sample(rank, id, Stage::kGradient);
+        if (usage && usage->in_optimizer && got && !(got->values == local->values)) return 0;
+      }
+    }
+    count += differ ? 1 : 0;
+  }
+  return count;
+}
+
+Finding owners_alone(const Timeline& timeline, std::size_t affected, std::size_t seen) {
+  Finding finding = finding_of(kGradientsOutOfSync);
+  finding.where = where(timeline, "step");
+  finding.ranks = timeline.ranks();
+  finding.first_step = 1;
+  finding.evidence["kind"] = "owners-alone";
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = seen;
+  finding.message = fmt::format(
+      "Each parameter is updated by one rank, which then gives it to the others, and with that "
+      "rank's own gradient: in {} of {} nothing reduced the gradients. The weights agree, but what "
+      "the other ranks computed from their data is lost.",
+      affected, count_of(seen, "step"));
+  finding.prescription = {
+      "Reduce every gradient over all ranks, or to the rank that updates its parameter, after the "
+      "last backward and before the optimizer steps, and divide by the number of ranks.",
+      ""};
+  return finding;
+}
+
 Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
+  if (!timeline.updated_by_some.empty()) {
+    const auto alone = steps_with_own_gradients(timeline, steps);
+    if (2 * alone > steps.size()) return std::vector{owners_alone(timeline, alone, steps.size())};
+  }
 
   Finding finding = finding_of(kGradientsOutOfSync);
   finding.where = where(timeline, "step");
@@ -245,7 +312,17 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
       collectives ? "allreduce-flat" : "ddp",
       {},
       {"allreduce-flat"}};
-  if (nothing_synchronizes(timeline, steps)) {
+  if (const auto* source = sharding_of(timeline); source != nullptr && !timeline.has_wrapper()) {
+    finding.evidence["kind"] = "sharding-module";
+    finding.message += fmt::format(" {} did not reduce them.", *source);
+    finding.prescription = {
+        fmt::format("Let the last backward of each step reduce: end no_sync() before it, and set "
+                    "set_requires_gradient_sync(True) and set_requires_all_reduce(True) where "
+                    "these were switched off. {} reduces over the ranks of its own mesh or process "
+                    "group only.",
+                    *source),
+        ""};
+  } else if (nothing_synchronizes(timeline, steps)) {
     blame_missing_wrapper(timeline, finding, steps.size());
   } else if (const auto hook = comm_hook_of(timeline); hook && to_itself) {
     blame_hook(timeline, finding, *hook, steps.size());

@@ -232,7 +232,10 @@ Verdict check_divide_factor(const Timeline& timeline,
   const auto value = fact == nullptr ? nlohmann::json() : nlohmann::json::parse(fact->value);
   if (!value.is_array() || value.size() != 1) return std::vector<Finding>{};
   const auto ranks = value[0].at("ranks").get<double>();
-  const double k = ranks / value[0].at("factor").get<double>();
+  const auto factor = value[0].at("factor").get<double>();
+  const double k = ranks / factor;
+  // Experts that lie on a part of the ranks get gradients from the data of all of them.
+  if (near(factor, static_cast<double>(timeline.ranks().size()))) return std::vector<Finding>{};
   if (near(k, 1.0) || divided_before(timeline, *steps.front(), k)) return std::vector<Finding>{};
   Finding finding = finding_of(kGradientScale);
   finding.certainty = Certainty::kLikely;  // the loss may make up for it

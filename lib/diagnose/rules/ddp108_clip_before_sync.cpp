@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -330,8 +331,81 @@ std::vector<Finding> clip_in_gradient_hooks(const Timeline& timeline) {
   return {finding};
 }
 
+// On a mesh: the factor between each rank's gradients and those of the lowest rank that holds the
+// same, if it is one for all parameters that they share. Nothing if it is not, or if all are 1.
+std::optional<std::map<int, double>> factors_between_replicas(const Timeline& timeline,
+                                                              const TimelineStep& step) {
+  constexpr std::size_t kMinValues = 16;
+  constexpr double kFarBelow = 1e-4;          // of the largest: rounding
+  std::map<int, std::vector<double>> ratios;  // by rank
+  std::map<int, std::set<int>> parameters;
+  for (const int id : timeline.trainable()) {
+    for (const auto& ranks : timeline.replicas_of(id, Stage::kGradient)) {
+      const auto first = step.sample(ranks.front(), id, Stage::kGradient);
+      for (const int rank : ranks) {
+        const auto own = step.sample(rank, id, Stage::kGradient);
+        if (rank == ranks.front() || !first || !own || own->values.size() != first->values.size())
+          continue;
+        parameters[rank].insert(id);
+        double largest = 0.0;
+        for (const double value : first->values) largest = std::max(largest, std::abs(value));
+        for (std::size_t i = 0; i < own->values.size(); ++i) {
+          if (std::abs(first->values[i]) > kFarBelow * largest)
+            ratios[rank].push_back(own->values[i] / first->values[i]);
+        }
+      }
+    }
+  }
+  std::map<int, double> factors;
+  bool apart = false;
+  for (const auto& [rank, all] : ratios) {
+    const auto [low, high] = std::minmax_element(all.begin(), all.end());
+    if (all.size() < kMinValues || parameters[rank].size() < 2 || !(*low > 0.0) ||
+        *high - *low > kTolerance * *high)
+      return {};
+    factors[rank] = *high;
+    apart = apart || std::abs(*high - 1.0) > 1e-5;
+  }
+  return apart ? std::optional(factors) : std::nullopt;
+}
+
+// Each rank clipped by a norm of its own, over the parts that it holds. The first step in which
+// gradients differ shows it: later ones begin from weights that differ.
+std::vector<Finding> clip_by_own_norm(const Timeline& timeline,
+                                      const std::vector<const TimelineStep*>& steps) {
+  if (!timeline.on_mesh()) return {};
+  const auto apart = std::find_if(steps.begin(), steps.end(), [&](const TimelineStep* step) {
+    return !differing(timeline, *step, Stage::kGradient).empty();
+  });
+  if (apart == steps.end()) return {};
+  const auto factors = factors_between_replicas(timeline, **apart);
+  if (!factors) return {};
+  Finding finding = finding_of(kClipBeforeSync);
+  finding.certainty = Certainty::kLikely;  // a loss may be scaled by rank
+  finding.where = where(timeline, "step");
+  finding.ranks = timeline.ranks();
+  finding.first_step = (*apart)->number;
+  finding.evidence["kind"] = "own-norm";
+  std::string by_rank;
+  for (const auto& [rank, factor] : *factors) {
+    finding.evidence["factor_by_rank"][std::to_string(rank)] = factor;
+    by_rank += fmt::format("{}{:.5g}", by_rank.empty() ? "" : ", ", factor);
+  }
+  finding.message = fmt::format(
+      "In step {} ranks that hold the same parameters have gradients that differ by one factor for "
+      "all of them ({}, relative to the lowest such rank): as if each rank clipped by the norm of "
+      "what it holds itself.",
+      *finding.first_step, by_rank);
+  finding.prescription = {
+      "Clip by the norm of the whole model, which is the same on every rank: add up the squares "
+      "of the parts' norms over the ranks that hold different parts, and count replicas once.",
+      ""};
+  return {finding};
+}
+
 Verdict check_clip_before_sync(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
+  if (auto by_norm = clip_by_own_norm(timeline, steps); !by_norm.empty()) return by_norm;
   Finding finding = finding_of(kClipBeforeSync);
   std::size_t affected = 0;
   const auto hook = comm_hook_of(timeline);
@@ -385,6 +459,8 @@ const Rule kClipBeforeSync = {
     .check = check_clip_before_sync,
     .scope = Scope::kModel,
     .needs = {.ranks = 2, .steps = 1, .all_ranks = true},
-    .lasting = true};
+    .lasting = true,
+    .holds_on_mesh = "own-norm",
+    .explains = {{&kNotReducedOverDimension, "", "own-norm"}, {&kWeightsDrift, "", "own-norm"}}};
 
 }  // namespace ddp_doctor

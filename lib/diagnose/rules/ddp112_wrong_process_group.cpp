@@ -71,7 +71,65 @@ std::string text_of(const Groups& groups) {
   return text;
 }
 
+bool samples_differ(const TimelineStep& step, int id, Stage stage) {
+  const auto first = step.sample(step.first_rank(), id, stage);
+  return first && std::any_of(step.here->begin(), step.here->end(), [&](int rank) {
+           const auto own = step.sample(rank, id, stage);
+           return own && !(own->values == first->values);
+         });
+}
+
+// Of which the ranks hold different parts, such as experts: their own gradients differ, and what
+// the optimizers got is equal on all ranks. Only a reduction makes it so.
+bool reduced_over_parts(const Timeline& timeline, const TimelineStep& step, int id) {
+  const auto got = step.groups(id, Stage::kGradient, timeline.ranks());
+  const auto seen = step.find(step.first_rank(), id, Stage::kGradient);
+  return got.size() == 1 && got.front().size() == step.expected() && seen && seen->max_abs > 0.0 &&
+         step.groups(id, Stage::kWeight, timeline.ranks()).size() > 1 &&
+         samples_differ(step, id, Stage::kLocalGradient);
+}
+
+std::vector<Finding> over_parts(const Timeline& timeline,
+                                const std::vector<const TimelineStep*>& steps) {
+  std::set<int> parameters;
+  Finding finding = finding_of(kWrongProcessGroup);
+  std::size_t affected = 0;
+  for (const auto* step : steps) {
+    bool any = false;
+    for (const auto& [id, of] : timeline.placed().of) {
+      if (of.gradient.size() < 2 || !reduced_over_parts(timeline, *step, id)) continue;
+      parameters.insert(id);
+      any = true;
+    }
+    affected += any ? 1 : 0;
+    if (any && !finding.first_step) finding.first_step = step->number;
+  }
+  if (affected < 2 || 2 * affected <= steps.size()) return {};
+  finding.certainty = Certainty::kLikely;
+  finding.where = where(timeline, "step");
+  const auto* first = timeline.step(*finding.first_step);
+  if (const auto calls = calls_before_step(*first, first->first_rank()); !calls.empty())
+    finding.where = Where{calls.front()->file, calls.front()->line};
+  finding.ranks = timeline.ranks();
+  finding.parameters = parameters_of(timeline, parameters);
+  finding.evidence["kind"] = "over-parts";
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "The ranks hold different parts of {}, and their own gradients differ, but at optimizer.step "
+      "all have the same gradient, in {} of {}: it was reduced over ranks that do not hold the "
+      "same.",
+      list_of(finding.parameters), affected, count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Reduce the gradients of parts, such as experts or the layers of tensor parallelism, over "
+      "the "
+      "ranks that hold the same part only, and leave them alone where there is one.",
+      ""};
+  return {finding};
+}
+
 Verdict check_wrong_process_group(const Timeline& timeline) {
+  if (auto parts = over_parts(timeline, complete_steps(timeline)); !parts.empty()) return parts;
   const Groups declared = groups_of_wrappers(timeline);
   const auto steps = complete_steps(timeline);
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
@@ -126,6 +184,7 @@ const Rule kWrongProcessGroup = {
     .check = check_wrong_process_group,
     .needs = {.steps = 1},
     .on_mesh = OnMesh::kNotChecked,
+    .holds_on_mesh = "over-parts",
     .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor
