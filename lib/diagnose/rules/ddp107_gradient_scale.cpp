@@ -209,7 +209,12 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
     finding.evidence["hook"] = *hook;
     finding.message += fmt::format(" They come from the communication hook {}.", *hook);
   }
-  if (by_hand) {
+  if (!by_hand && factors.front() < 1.0) {
+    finding.prescription = {
+        "Divide by the world size once: DistributedDataParallel does so itself, unless a "
+        "communication hook is registered, which then does it alone.",
+        ""};
+  } else if (by_hand) {
     // No strategy removes a program's own collectives, and averaging sums again leaves sums.
     finding.prescription = {
         "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG.", ""};

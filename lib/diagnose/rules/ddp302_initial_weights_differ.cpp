@@ -110,7 +110,8 @@ void blame_change_after_wrapping(const Timeline& timeline, const std::string& si
       "DistributedDataParallel gave every rank those of rank 0 when it was constructed: {}.",
       list_of(finding.parameters), size, what);
   finding.prescription = {
-      "Load weights before the model is wrapped, or the same file on every rank.",
+      loaded.empty() ? "Change weights before the model is wrapped, or alike on every rank."
+                     : "Load weights before the model is wrapped, or the same file on every rank.",
       "broadcast-init"};
 }
 

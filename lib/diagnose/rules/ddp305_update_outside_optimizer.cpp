@@ -50,6 +50,25 @@ bool different_before(const Ranks& replicas, const TimelineStep& last, const Tim
   return false;
 }
 
+// Ranks whose own weights are no longer those of the last step; of steps that follow each other.
+std::vector<int> writers(const Timeline& timeline, const TimelineStep& last,
+                         const TimelineStep& step, const std::set<int>& ids) {
+  std::vector<int> ranks;
+  for (const int rank : timeline.ranks()) {
+    const bool wrote = std::any_of(ids.begin(), ids.end(), [&](int id) {
+      const auto now = step.find(rank, id, Stage::kWeightBefore);
+      const auto then = last.find(rank, id, Stage::kWeight);
+      if (now && then) return now->bits != then->bits;
+      // Writes to p.data are not noticed: compare the values at a few positions.
+      const auto is = step.sample(rank, id, Stage::kWeightBefore);
+      const auto was = last.sample(rank, id, Stage::kWeight);
+      return is && was && !(is->values == was->values);
+    });
+    if (wrote) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 // Equal by their roots: then no tensor needs to be compared.
 bool all_equal_before(const TimelineStep& last, const TimelineStep& step) {
   if (!last.same_everywhere(Stage::kWeight) || !step.details) return false;
@@ -105,6 +124,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
   Finding finding = finding_of(kUpdateOutsideOptimizer);
   std::set<int> changed;
   Loads loads;
+  std::vector<int> wrote;
   const auto frozen_ids = frozen(timeline);
   for (std::size_t i = 1; i < steps.size() && !finding.first_step; ++i) {
     const TimelineStep &last = *steps[i - 1], &step = *steps[i];
@@ -136,17 +156,21 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     if (changed.empty()) continue;
     finding.first_step = step.number;
     loads = loads_between(timeline, last.number, step.number);
+    if (step.number == last.number + 1) wrote = writers(timeline, last, step, changed);
   }
   if (changed.empty()) return std::vector<Finding>{};
   finding.where = loads.where ? loads.where : where(timeline, "step");
-  finding.ranks = loads.ranks.empty() ? timeline.ranks() : loads.ranks;
+  finding.ranks = !loads.ranks.empty() ? loads.ranks : wrote.empty() ? timeline.ranks() : wrote;
   finding.parameters = parameters_of(timeline, changed);
   finding.evidence["parameters_changed"] = changed.size();
   const bool all_frozen = std::all_of(changed.begin(), changed.end(), [&](int id) {
     return !timeline.tensors[static_cast<std::size_t>(id)].trainable;
   });
   finding.evidence["frozen"] = all_frozen;
-  std::string changed_by = "something other than the optimizer changed them on some ranks";
+  std::string changed_by = fmt::format("something other than the optimizer changed them on {}",
+                                       wrote.empty()               ? "some ranks"
+                                       : wrote == timeline.ranks() ? "every rank"
+                                                                   : ranks_of(wrote));
   if (!loads.ranks.empty()) {
     finding.evidence["loaded_on"] = loads.ranks;
     changed_by = fmt::format(
