@@ -10,6 +10,7 @@
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/loops.h"
 #include "lib/diagnose/rank_failures.h"
+#include "lib/diagnose/source_lines.h"
 
 namespace ddp_doctor {
 namespace {
@@ -285,8 +286,15 @@ class Judge {
     const auto here = timeline_.stacks.find(training.front());
     const auto there = timeline_.stacks.find(hand.front());
     if (here != timeline_.stacks.end() && there != timeline_.stacks.end()) {
+      if (under_rank_condition(here->second, there->second)) return local(hand);
+      if (returned_from_loop_of(here->second, there->second)) return uneven(hand);
       if (const auto inside = in_loop_of(here->second, there->second))
         return *inside ? local(hand) : uneven(hand);
+    }
+    const LoggedCall& trains_at = *found_.at.at(training.front());
+    if (trains_at.file == site.file) {
+      if (const auto some = for_some_ranks(lines_of(site.file), trains_at.line, site.line))
+        return *some ? local(hand) : uneven(hand);
     }
     // A call of rank 0 alone is usually local to it, but a barrier follows the loop.
     return hand == std::vector{0} && site.op != "barrier" ? local(hand) : uneven(hand);

@@ -9,6 +9,8 @@
 namespace ddp_doctor {
 namespace {
 
+constexpr const char* kWordsOfRank[] = {"rank", "main", "master", "leader"};
+
 // Columns before the first letter; nothing for blank lines and comments, whose indentation is
 // arbitrary.
 std::optional<std::size_t> indentation(const std::string& line) {
@@ -29,6 +31,47 @@ std::vector<Frame> user_frames_outermost_first(const std::vector<Frame>& stack) 
   std::copy_if(stack.rbegin(), stack.rend(), std::back_inserter(frames),
                [](const Frame& frame) { return frame.of_the_user(); });
   return frames;
+}
+
+// Headers of the blocks that a line is in, innermost first, up to its function.
+std::vector<std::string> headers_of(const std::vector<std::string>& source, int line) {
+  std::vector<std::string> headers;
+  if (line < 1 || line > static_cast<int>(source.size())) return headers;
+  const auto at = [&](int number) -> const std::string& {
+    return source[static_cast<std::size_t>(number - 1)];
+  };
+  auto min_indent = indentation(at(line));
+  for (int number = line - 1; number > 0 && min_indent && *min_indent > 0; --number) {
+    const auto indent = indentation(at(number));
+    if (!indent || *indent >= *min_indent) continue;
+    min_indent = indent;
+    headers.push_back(at(number).substr(*indent));
+    if (headers.back().starts_with("def ") || headers.back().starts_with("async def ")) break;
+  }
+  return headers;
+}
+
+bool asks_for_rank(const std::string& header) {
+  if (!header.starts_with("if ") && !header.starts_with("elif ")) return false;
+  return std::any_of(std::begin(kWordsOfRank), std::end(kWordsOfRank),
+                     [&](const char* word) { return header.find(word) != std::string::npos; });
+}
+
+// The user's frames of both, outermost first, from the function on in which they part.
+struct Parting {
+  std::vector<Frame> training, other;
+};
+std::optional<Parting> parting_of(const std::vector<Frame>& training,
+                                  const std::vector<Frame>& other) {
+  const auto here = user_frames_outermost_first(training);
+  const auto there = user_frames_outermost_first(other);
+  for (std::size_t i = 0; i < std::min(here.size(), there.size()); ++i) {
+    if (here[i].file != there[i].file || here[i].function != there[i].function) return {};
+    const auto from = static_cast<std::ptrdiff_t>(i);
+    if (here[i].line != there[i].line)
+      return Parting{{here.begin() + from, here.end()}, {there.begin() + from, there.end()}};
+  }
+  return {};
 }
 
 }  // namespace
@@ -58,14 +101,50 @@ std::optional<bool> in_loop_of(const std::vector<std::string>& source, int line,
 
 std::optional<bool> in_loop_of(const std::vector<Frame>& training,
                                const std::vector<Frame>& other) {
-  const auto here = user_frames_outermost_first(training);
-  const auto there = user_frames_outermost_first(other);
-  for (std::size_t i = 0; i < std::min(here.size(), there.size()); ++i) {
-    if (here[i].file != there[i].file || here[i].function != there[i].function) return {};
-    if (here[i].line != there[i].line)
-      return in_loop_of(lines_of(here[i].file), here[i].line, there[i].line);
+  const auto parting = parting_of(training, other);
+  if (!parting) return {};
+  const auto& here = parting->training.front();
+  return in_loop_of(lines_of(here.file), here.line, parting->other.front().line);
+}
+
+std::optional<bool> for_some_ranks(const std::vector<std::string>& source, int line, int other) {
+  const auto there = headers_of(source, other);
+  if (std::any_of(there.begin(), there.end(), asks_for_rank)) return true;
+  const auto here = headers_of(source, line);
+  const auto function = [](const std::vector<std::string>& headers) {
+    return headers.empty() || headers.back().find("def ") == std::string::npos ? std::string()
+                                                                               : headers.back();
+  };
+  if (function(here) == function(there)) return in_loop_of(source, line, other);
+  // The function that has the loop is called earlier where the other line is.
+  if (std::none_of(here.begin(), here.end(), begins_loop)) return {};
+  std::string name = function(here);
+  name = name.substr(name.find("def ") + 4);
+  name = name.substr(0, name.find('(')) + "(";
+  for (int number = other - 1; number > 0; --number) {
+    const auto& text = source[static_cast<std::size_t>(number - 1)];
+    if (text.find("def ") != std::string::npos) return {};
+    if (text.find(name) != std::string::npos) return false;
   }
   return {};
+}
+
+bool under_rank_condition(const std::vector<Frame>& training, const std::vector<Frame>& other) {
+  const auto parting = parting_of(training, other);
+  return parting && std::any_of(parting->other.begin(), parting->other.end(), [](const Frame& at) {
+           const auto headers = headers_of(lines_of(at.file), at.line);
+           return std::any_of(headers.begin(), headers.end(), asks_for_rank);
+         });
+}
+
+bool returned_from_loop_of(const std::vector<Frame>& training, const std::vector<Frame>& other) {
+  const auto parting = parting_of(training, other);
+  if (!parting || parting->other.front().line < parting->training.front().line) return false;
+  const auto& inner = parting->training;
+  return std::any_of(inner.begin() + 1, inner.end(), [](const Frame& at) {
+    const auto headers = headers_of(lines_of(at.file), at.line);
+    return std::any_of(headers.begin(), headers.end(), begins_loop);
+  });
 }
 
 }  // namespace ddp_doctor

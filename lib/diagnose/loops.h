@@ -19,4 +19,17 @@ std::optional<bool> in_loop_of(const std::vector<std::string>& source, int line,
 // stacks diverge. Nothing if that cannot be decided.
 std::optional<bool> in_loop_of(const std::vector<Frame>& training, const std::vector<Frame>& other);
 
+// Whether the lines at which `other` is, from the function on in which it parts from `training`,
+// are under an `if` that asks for the rank, such as `if rank == 0:` or `if is_main_process():`.
+bool under_rank_condition(const std::vector<Frame>& training, const std::vector<Frame>& other);
+
+// `training` is in a loop of a function that `other` has returned from: it is in the same function
+// as the caller, further down.
+bool returned_from_loop_of(const std::vector<Frame>& training, const std::vector<Frame>& other);
+
+// The same from one source alone, where there are no stacks: whether `other`, a line that no
+// training rank reached, is for some ranks only (true), or follows the loop that `line` trains in
+// (false). Nothing if that cannot be decided.
+std::optional<bool> for_some_ranks(const std::vector<std::string>& source, int line, int other);
+
 }  // namespace ddp_doctor

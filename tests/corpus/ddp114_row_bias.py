@@ -66,9 +66,9 @@ class Column(nn.Module):
 class Row(nn.Module):
     def __init__(self):
         super().__init__()
-        whole = nn.Linear(UNITS, WIDTH)
-        self.weight = nn.Parameter(whole.weight.detach().chunk(dist.get_world_size(), dim=1)[dist.get_rank()].clone())
-        self.bias = whole.bias
+        whole = nn.Linear(UNITS, WIDTH).weight.detach()
+        self.weight = nn.Parameter(whole.chunk(dist.get_world_size(), dim=1)[dist.get_rank()].clone())
+        self.bias = nn.Parameter(torch.zeros(WIDTH))
         self.bias.of_a_part = sys.argv[1] == "fixed"
 
     def forward(self, units):

@@ -57,5 +57,46 @@ TEST(Loops, AreThoseOfTheFunctionInWhichTheStacksPart) {
   EXPECT_FALSE(in_loop_of(training, {}));
 }
 
+const std::vector<std::string> kCaller = {
+    /* 1 */ "def train(loader):",
+    /* 2 */ "    for x in loader:",
+    /* 3 */ "        model(x).backward()",
+    /* 4 */ "",
+    /* 5 */ "def log(total):",
+    /* 6 */ "    dist.all_reduce(total)",
+    /* 7 */ "",
+    /* 8 */ "def main():",
+    /* 9 */ "    for epoch in range(2):",
+    /* 10 */ "        if is_main_process():",
+    /* 11 */ "            dist.broadcast(total, 0)",
+    /* 12 */ "        loss = train(loader)",
+    /* 13 */ "        dist.all_reduce(total)",
+};
+
+TEST(Loops, OfOneSourceTellWhoIsForSomeRanks) {
+  EXPECT_EQ(for_some_ranks(kSource, 4, 7), true) << "a condition on the rank";
+  EXPECT_EQ(for_some_ranks(kSource, 4, 10), false);
+  EXPECT_EQ(for_some_ranks(kCaller, 3, 11), true);
+  EXPECT_EQ(for_some_ranks(kCaller, 3, 13), false) << "after the call that trains";
+  EXPECT_FALSE(for_some_ranks(kCaller, 3, 6)) << "called from anywhere";
+  EXPECT_FALSE(for_some_ranks(kCaller, 30, 13));
+}
+
+TEST(Loops, OfStacksToo) {
+  TemporaryFolder folder;
+  const std::string file = (folder.path() / "train.py").string();
+  std::ofstream out(file);
+  for (const auto& line : kCaller) out << line << '\n';
+  out.close();
+  const std::vector<Frame> training = {{file, 3, "train"}, {file, 12, "main"}};
+  const std::vector<Frame> after = {{file, 13, "main"}};
+  const std::vector<Frame> alone = {{file, 11, "main"}};
+  EXPECT_TRUE(returned_from_loop_of(training, after));
+  EXPECT_FALSE(returned_from_loop_of(training, alone));
+  EXPECT_TRUE(under_rank_condition(training, alone));
+  EXPECT_FALSE(under_rank_condition(training, after));
+  EXPECT_FALSE(under_rank_condition(training, {}));
+}
+
 }  // namespace
 }  // namespace ddp_doctor

@@ -133,7 +133,7 @@ bool begins_alike_at_random(const TimelineStep& start, int id) {
 // of the parts of a layer have nothing in common.
 bool gradients_resemble(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
                         int id) {
-  constexpr double kAlike = 0.6;  // the cosine
+  constexpr double kAlike = 0.9;  // the cosine
   constexpr std::size_t kMinValues = 16;
   for (const int rank : timeline.ranks()) {
     double both = 0.0;
