@@ -2,6 +2,7 @@
 #include "lib/diagnose/loops.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 
 #include "lib/diagnose/source_lines.h"
@@ -51,10 +52,25 @@ std::vector<std::string> headers_of(const std::vector<std::string>& source, int 
   return headers;
 }
 
+// A word of an identifier, as in `self.is_main_process`.
+bool has_word(const std::string& text, const std::string& word) {
+  const auto letter = [&](std::size_t at) {
+    return at < text.size() && std::isalpha(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || !letter(at - 1)) && !letter(at + word.size())) return true;
+  }
+  return false;
+}
+
+// Of one rank, or some: `if rank != -1` and `if rank is not None` ask whether the job is
+// distributed.
 bool asks_for_rank(const std::string& header) {
   if (!header.starts_with("if ") && !header.starts_with("elif ")) return false;
+  const auto has = [&](const char* text) { return header.find(text) != std::string::npos; };
+  if (has("-1") || has(">= 0") || has("None")) return false;
   return std::any_of(std::begin(kWordsOfRank), std::end(kWordsOfRank),
-                     [&](const char* word) { return header.find(word) != std::string::npos; });
+                     [&](const char* word) { return has_word(header, word); });
 }
 
 // The user's frames of both, outermost first, from the function on in which they part.

@@ -64,6 +64,7 @@ class Language(nn.Module):
         self.words = nn.Embedding(WORDS, WIDTH)
         with own_stream(3) if sys.argv[1] == "bug" else contextlib.nullcontext():
             self.positions = nn.Embedding(LENGTH, WIDTH)
+            nn.init.normal_(self.positions.weight, std=0.1)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(WIDTH, WORDS)
 

@@ -79,6 +79,11 @@ TEST(Loops, OfOneSourceTellWhoIsForSomeRanks) {
   EXPECT_EQ(for_some_ranks(kCaller, 3, 11), true);
   EXPECT_EQ(for_some_ranks(kCaller, 3, 13), false) << "after the call that trains";
   EXPECT_FALSE(for_some_ranks(kCaller, 3, 6)) << "called from anywhere";
+  for (const char* everybody : {"remaining > 2", "args.local_rank != -1", "rank is not None"}) {
+    auto other = kCaller;
+    other[9] = std::string("        if ") + everybody + ":";
+    EXPECT_NE(for_some_ranks(other, 3, 11), true) << everybody;
+  }
   EXPECT_FALSE(for_some_ranks(kCaller, 30, 13));
 }
 
