@@ -74,10 +74,10 @@ Cuts cuts_of(const std::vector<Undeclared>& tensors,
   return cuts;
 }
 
-// A constant of whole sizes beside a shard that is cut elsewhere, such as the bias of a layer whose
-// inputs are split.
-bool is_whole_constant(const Undeclared& tensor, const Cuts& cuts) {
-  return tensor.constant && cuts.modules.contains(tensor.module) &&
+// It begins alike, has whole sizes only, and is beside a shard that is cut elsewhere, such as the
+// bias of a layer whose inputs are split.
+bool is_whole(const Undeclared& tensor, const Cuts& cuts) {
+  return (tensor.constant || tensor.alike.size() == 1) && cuts.modules.contains(tensor.module) &&
          std::all_of(tensor.sizes.begin(), tensor.sizes.end(),
                      [&](std::int64_t size) { return cuts.whole.contains(size); });
 }
@@ -95,7 +95,7 @@ std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& te
   std::vector<std::vector<Ranks>> replicas;
   for (const auto& tensor : tensors) {
     auto& groups = replicas.emplace_back();
-    if (is_whole_constant(tensor, cuts)) continue;
+    if (is_whole(tensor, cuts)) continue;
     const auto shard = shards.find(tensor.module);
     if (shard != shards.end()) groups = shard->second;
     for (const auto size : tensor.constant ? tensor.sizes : std::vector<std::int64_t>{}) {
@@ -106,11 +106,33 @@ std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& te
   return replicas;
 }
 
+namespace {
+
+// Stages that lack a tensor have a group each: they are one group where others share theirs.
+std::vector<Ranks> with_those_that_lack_it(const std::vector<Ranks>& alike) {
+  std::vector<Ranks> groups;
+  Ranks alone;
+  for (const auto& ranks : alike) {
+    if (ranks.size() > 1) {
+      groups.push_back(ranks);
+    } else {
+      alone.insert(alone.end(), ranks.begin(), ranks.end());
+    }
+  }
+  if (groups.empty()) return alike;
+  if (!alone.empty()) groups.push_back(alone);
+  std::sort(groups.begin(), groups.end());
+  return groups;
+}
+
+}  // namespace
+
 std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors) {
   std::vector<Ranks> stages;
   for (const auto& tensor : tensors) {
     if (tensor.constant || tensor.alike.size() < 2) continue;
-    stages = stages.empty() ? tensor.alike : meet(stages, tensor.alike);
+    const auto together = with_those_that_lack_it(tensor.alike);
+    stages = stages.empty() ? together : meet(stages, together);
   }
   std::vector<std::vector<Ranks>> replicas;
   for (const auto& tensor : tensors)

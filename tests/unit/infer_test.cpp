@@ -28,6 +28,8 @@ TEST(Infer, AModuleThatBeginsApartIsAShardWithItsBias) {
 
 TEST(Infer, TheBiasOfALayerWhoseInputsAreSplitIsAReplica) {
   EXPECT_EQ(inferred_of(split_model(), {"down", kAlike, {16}, true}), kNothing);
+  EXPECT_EQ(inferred_of(split_model(), {"down", kAlike, {16}}), kNothing) << "not zeros";
+  EXPECT_EQ(inferred_of(split_model(), {"up", kAlike, {32}}), kApart);
 }
 
 TEST(Infer, InAPipelineConstantsOfOneNameAreOfDifferentLayers) {
@@ -37,6 +39,10 @@ TEST(Infer, InAPipelineConstantsOfOneNameAreOfDifferentLayers) {
   EXPECT_EQ(replicas[0], stages);
   EXPECT_EQ(replicas[1], stages);
   EXPECT_EQ(replicas[2], tied);
+  const auto lacking = infer_in_stages({{"first", {{0, 2}, {1}, {3}}, {36, 16}},
+                                        {"last", {{0}, {1, 3}, {2}}, {16, 36}},
+                                        {"norm", all, {16}, true}});
+  EXPECT_EQ(lacking[2], stages);
 }
 
 TEST(Infer, AConstantOfASizeThatOnlyShardsHaveIsAShard) {
