@@ -24,13 +24,11 @@ bool synchronized_in_backward(const TimelineStep& step) {
                      [](const Collective& call) { return call.moment == "backward"; });
 }
 
-// Groups of ranks whose local gradients are equal for all parameters that have one; empty if they
-// are too few, or if all are zero. Nothing if some were not recorded: of two optimizers that step
-// after one backward, the first one's step has them.
-std::optional<std::vector<std::vector<int>>> ranks_with_equal_gradients(const Timeline& timeline,
-                                                                        const TimelineStep& step) {
-  std::vector<std::vector<int>> groups;
-  if (step.different_everywhere(Stage::kLocalGradient)) return groups;
+// Groups of ranks whose local gradients are equal for all parameters that have one; empty if too
+// few were recorded, or if all are zero.
+std::vector<std::vector<int>> ranks_with_equal_gradients(const Timeline& timeline,
+                                                         const TimelineStep& step) {
+  if (step.different_everywhere(Stage::kLocalGradient)) return {};
   const bool in_backward = synchronized_in_backward(step);
   std::map<std::vector<std::array<std::uint8_t, 16>>, std::vector<int>> by_gradients;
   for (int rank : timeline.ranks()) {
@@ -41,13 +39,14 @@ std::optional<std::vector<std::vector<int>>> ranks_with_equal_gradients(const Ti
       if (!usage || !usage->used) continue;
       const auto seen = in_backward ? step.find(rank, id, Stage::kLocalGradient)
                                     : local_gradient(timeline, step, rank, id);
-      if (!seen) return std::nullopt;
+      if (!seen) return {};
       gradients.push_back(seen->bits);
       norm += seen->l2_norm;
     }
-    if (gradients.size() < 2 || norm == 0.0) return groups;
+    if (gradients.size() < 2 || norm == 0.0) return {};
     by_gradients[std::move(gradients)].push_back(rank);
   }
+  std::vector<std::vector<int>> groups;
   for (auto& [gradients, ranks] : by_gradients) {
     if (ranks.size() > 1) groups.push_back(std::move(ranks));
   }
@@ -259,12 +258,11 @@ Verdict check_duplicate_data(const Timeline& timeline) {
   for (const auto* step : steps) {
     if (timeline.trainable().empty()) break;
     const auto groups = ranks_with_equal_gradients(timeline, *step);
-    if (!groups) continue;
     ++seen;
-    if (groups->empty()) continue;
+    if (groups.empty()) continue;
     ++same;
     if (!finding.first_step) finding.first_step = step->number;
-    for (const auto& group : *groups) ranks.insert(group.begin(), group.end());
+    for (const auto& group : groups) ranks.insert(group.begin(), group.end());
   }
   if (!is_pattern(same, seen)) {
     auto apart = samplers_apart(timeline);
@@ -273,11 +271,11 @@ Verdict check_duplicate_data(const Timeline& timeline) {
   finding.where = where(timeline, "backward");
   finding.ranks.assign(ranks.begin(), ranks.end());
   finding.evidence["steps_alike"] = same;
-  finding.evidence["steps_seen"] = seen;
+  finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "Before the reduction the gradients of {} are identical, bit for bit, for every parameter in "
       "{} of {}: these ranks compute the same batch, and the extra ranks contribute nothing.",
-      ranks_of(finding.ranks), same, count_of(seen, "step"));
+      ranks_of(finding.ranks), same, count_of(steps.size(), "step"));
   finding.prescription = own_data();
   return std::vector{finding};
 }
