@@ -135,6 +135,7 @@ std::optional<bool> for_some_ranks(const std::vector<std::string>& source, int l
   // The function that has the loop is called earlier where the other line is.
   if (std::none_of(here.begin(), here.end(), begins_loop)) return {};
   std::string name = function(here);
+  if (name.empty()) return {};  // the program itself trains, and calls the other function
   name = name.substr(name.find("def ") + 4);
   name = name.substr(0, name.find('(')) + "(";
   for (int number = other - 1; number > 0; --number) {

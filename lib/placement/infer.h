@@ -22,8 +22,8 @@ struct Undeclared {
 
 // For each tensor the ranks that must hold the same; empty: all of them. A module one of whose
 // tensors begins apart is a shard, and so are its other tensors, such as a bias of zeros, but for
-// constants of sizes that whole tensors have. A constant elsewhere is a shard, too, if it has a
-// size that only shards have, such as LoRA's B beside one.
+// what begins alike and has sizes of whole tensors only. A constant elsewhere is a shard, too, if
+// it has a size that only shards have, such as LoRA's B beside one.
 std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& tensors);
 
 // The same where the ranks are stages of a pipeline: tensors of one name are of different layers,

@@ -85,6 +85,9 @@ TEST(Loops, OfOneSourceTellWhoIsForSomeRanks) {
     EXPECT_NE(for_some_ranks(other, 3, 11), true) << everybody;
   }
   EXPECT_FALSE(for_some_ranks(kCaller, 30, 13));
+  auto script = kCaller;  // that trains outside of any function
+  script.insert(script.end(), {"for x in loader:", "    model(x).backward()"});
+  EXPECT_FALSE(for_some_ranks(script, 15, 6));
 }
 
 TEST(Loops, OfStacksToo) {

@@ -280,8 +280,7 @@ std::vector<Finding> clip_by_parts(const Timeline& timeline,
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "Each rank clipped its own gradients, {}, after backward and before they were synchronized, "
-      "in "
-      "{} of {}: the result is a mean of clipped gradients, not the clipped mean.",
+      "in {} of {}: the result is a mean of clipped gradients, not the clipped mean.",
       by_value ? fmt::format("to elements of at most {:.4g}", by_value->limit)
                : "by parameter, row or value",
       affected, count_of(steps.size(), "step"));

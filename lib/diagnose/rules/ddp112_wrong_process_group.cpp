@@ -122,8 +122,7 @@ std::vector<Finding> over_parts(const Timeline& timeline,
       list_of(finding.parameters), affected, count_of(steps.size(), "step"));
   finding.prescription = {
       "Reduce the gradients of parts, such as experts or the layers of tensor parallelism, over "
-      "the "
-      "ranks that hold the same part only, and leave them alone where there is one.",
+      "the ranks that hold the same part only, and leave them alone where there is one.",
       ""};
   return {finding};
 }

@@ -306,7 +306,8 @@ void Baseline::save(const fs::path& file) const {
   out << fmt::format(
       "{{\"ddp_doctor_baseline\": {}, \"tool_version\": \"{}\", \"world_size\": {}, "
       "\"torch_version\": {}, \"tolerance\": \"{}\",\n \"steps\": {{",
-      kSchema, kVersion, world_size_, ordered_json(torch_).dump(), rounding_ ? "measured" : "bits");
+      rounding_ ? kSchema : 1, kVersion, world_size_, ordered_json(torch_).dump(),
+      rounding_ ? "measured" : "bits");
   bool first = true;
   for (const auto& [number, parameters] : fingerprint_.steps()) {
     ordered_json step = ordered_json::object();
