@@ -36,8 +36,9 @@ std::optional<Ranks> group_of(const RankRecord& record, std::optional<int> wrapp
   return group;
 }
 
-// The groups, if every rank is in exactly one.
-std::vector<Ranks> partition(const Timeline& timeline, std::optional<int> wrapper = {}) {
+}  // namespace
+
+std::vector<Ranks> wrapper_groups(const Timeline& timeline, std::optional<int> wrapper) {
   std::set<Ranks> groups;
   for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
@@ -53,6 +54,8 @@ std::vector<Ranks> partition(const Timeline& timeline, std::optional<int> wrappe
   if (members != timeline.ranks().size()) return {};
   return {groups.begin(), groups.end()};
 }
+
+namespace {
 
 // The names and shapes of a rank's parameters.
 std::string shapes_of(const RankRecord& record) {
@@ -97,7 +100,7 @@ std::vector<Ranks> stages(const Timeline& timeline) {
 }
 
 std::vector<Ranks> groups_of_wrappers(const Timeline& timeline, const TimelineStep* start) {
-  auto groups = partition(timeline);
+  auto groups = wrapper_groups(timeline);
   if (groups.size() < 2 || start == nullptr || !start->complete()) return {};
   std::set<std::string> models;
   for (const auto& group : groups) models.insert(model_of(timeline, *start, group.front()));
@@ -396,7 +399,8 @@ void place_by_wrapper(const Timeline& timeline, const TimelineStep* start, Repli
     if (tensor.kind == "parameter" && tensor.wrapper) wrappers[*tensor.wrapper].push_back(&tensor);
   }
   for (const auto& [wrapper, tensors] : wrappers) {
-    const auto sets = wrappers.size() > 1 ? partition(timeline, wrapper) : std::vector<Ranks>{};
+    const auto sets =
+        wrappers.size() > 1 ? wrapper_groups(timeline, wrapper) : std::vector<Ranks>{};
     if (sets.size() < 2 || !(exchanges || is_dimension(timeline, sets))) continue;
     std::set<std::string> parts;
     for (const auto& ranks : sets) {

@@ -22,4 +22,7 @@ bool is_ignored(const Timeline& timeline, const TensorInfo& tensor);
 // No existing module holds it: the probes name such a tensor by its position in the optimizer.
 bool is_in_no_module(const TensorInfo& tensor);
 
+// The process groups of its wrappers, or of one wrapper, if every rank is in exactly one.
+std::vector<Ranks> wrapper_groups(const Timeline& timeline, std::optional<int> wrapper = {});
+
 }  // namespace ddp_doctor

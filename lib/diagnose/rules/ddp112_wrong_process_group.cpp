@@ -4,45 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
-#include "lib/placement/placement.h"
+#include "lib/timeline/replica_sets.h"
 
 namespace ddp_doctor {
 namespace {
 
 using Groups = std::vector<std::vector<int>>;
-
-// The ranks of a rank's wrappers; empty if they differ, or if it has none.
-std::vector<int> group_of_wrappers(const Timeline& timeline, int rank) {
-  std::vector<int> group;
-  for (const auto& fact : timeline.record(rank)->facts) {
-    if (fact.key != "ranks" || !fact.subject.starts_with("wrapper ")) continue;
-    const auto list = nlohmann::json::parse(fact.value, nullptr, false);
-    if (!list.is_array()) return {};
-    auto ranks = list.get<std::vector<int>>();
-    std::sort(ranks.begin(), ranks.end());
-    if (!group.empty() && ranks != group) return {};
-    group = std::move(ranks);
-  }
-  return group;
-}
-
-// The process groups of the wrappers, if they are several and every rank is in one.
-Groups groups_of_wrappers(const Timeline& timeline) {
-  std::set<std::vector<int>> groups;
-  for (const int rank : timeline.ranks()) {
-    const auto group = group_of_wrappers(timeline, rank);
-    if (!std::binary_search(group.begin(), group.end(), rank)) return {};
-    groups.insert(group);
-  }
-  const Groups found(groups.begin(), groups.end());
-  return found.size() > 1 && is_partition(found, timeline.ranks()) ? found : Groups{};
-}
 
 // The partition of the ranks that all differing gradients share; empty if there is none. A part of
 // one rank shows nothing, unless it is a wrapper's process group.
@@ -129,7 +101,7 @@ std::vector<Finding> over_parts(const Timeline& timeline,
 
 Verdict check_wrong_process_group(const Timeline& timeline) {
   if (auto parts = over_parts(timeline, complete_steps(timeline)); !parts.empty()) return parts;
-  const Groups declared = groups_of_wrappers(timeline);
+  const Groups declared = wrapper_groups(timeline);
   const auto steps = complete_steps(timeline);
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
   const TimelineStep* first = nullptr;
