@@ -108,6 +108,15 @@ std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& te
 
 namespace {
 
+std::vector<Ranks> alone(const std::vector<Ranks>& groups) {
+  std::vector<Ranks> each;
+  for (const auto& ranks : groups) {
+    for (const int rank : ranks) each.push_back({rank});
+  }
+  std::sort(each.begin(), each.end());
+  return each;
+}
+
 // Stages that lack a tensor have a group each: they are one group where others share theirs.
 std::vector<Ranks> with_those_that_lack_it(const std::vector<Ranks>& alike) {
   std::vector<Ranks> groups;
@@ -127,7 +136,11 @@ std::vector<Ranks> with_those_that_lack_it(const std::vector<Ranks>& alike) {
 
 }  // namespace
 
-std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors) {
+std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors,
+                                                bool certain_stages) {
+  const bool one_seed = std::none_of(tensors.begin(), tensors.end(), [](const Undeclared& tensor) {
+    return !tensor.constant && tensor.apart;
+  });
   std::vector<Ranks> stages;
   for (const auto& tensor : tensors) {
     if (tensor.constant || tensor.alike.size() < 2) continue;
@@ -135,9 +148,14 @@ std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& t
     stages = stages.empty() ? together : meet(stages, together);
   }
   std::vector<std::vector<Ranks>> replicas;
-  for (const auto& tensor : tensors)
-    replicas.push_back(tensor.constant && !stages.empty() ? meet(stages, tensor.alike)
-                                                          : tensor.alike);
+  for (const auto& tensor : tensors) {
+    if (stages.empty() && certain_stages) {
+      replicas.push_back(alone(tensor.alike));
+    } else {
+      const bool of_stage = (tensor.constant || one_seed) && !stages.empty();
+      replicas.push_back(of_stage ? meet(stages, tensor.alike) : tensor.alike);
+    }
+  }
   return replicas;
 }
 

@@ -18,6 +18,7 @@ struct Undeclared {
   std::vector<Ranks> alike;
   std::vector<std::int64_t> sizes = {};
   bool constant = false;  // all its elements begin with one value, such as zero
+  bool apart = false;     // the ranks that have it do not all begin with the same values
 };
 
 // For each tensor the ranks that must hold the same; empty: all of them. A module one of whose
@@ -27,8 +28,10 @@ struct Undeclared {
 std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& tensors);
 
 // The same where the ranks are stages of a pipeline: tensors of one name are of different layers,
-// unless they begin alike and not as constants.
-std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors);
+// unless they begin alike and not as constants. Where no such tensor begins apart, one seed has
+// made the stages alike: `certain_stages`, if the ranks are known to be stages all the same.
+std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors,
+                                                bool certain_stages = false);
 
 // Meshes side by side, whose tensors lie on each of them alike: the ranks at the same place of all
 // meshes, with those that are its replicas there. Empty if the meshes differ in shape.

@@ -70,7 +70,8 @@ void declare(std::vector<Declared>& declared, Placement placement, int rank) {
 // of its own.
 bool shards_data_parallelism(const Placement& placement) {
   const auto& kinds = placement.kinds;
-  return placement.source == "FullyShardedDataParallel" || placement.source == "DeepSpeedEngine" ||
+  return placement.source == "FullyShardedDataParallel" ||
+         placement.source.starts_with("DeepSpeed") ||
          (placement.source == "fully_shard" &&
           (kinds.size() == 1 || (kinds.size() == 2 && kinds.front() == "Replicate")));
 }
@@ -85,16 +86,14 @@ std::string exchanged(const RankRecord& record) {
     return "ranks are the stages of a pipeline (torch.distributed.pipelining)";
   if (!record.ddp_fields.empty()) return {};
   bool sends = false;
-  bool synchronizes = false;
   for (const auto& step : record.steps) {
     for (const auto& call : step.calls) {
       // After the last backward of every step: a reduction that the program wrote itself.
       sends = sends || (is_point_to_point(call) && call.target.empty() && call.numel != 1 &&
                         call.moment != "before-step");
-      synchronizes = synchronizes || synchronizes_all(call);
     }
   }
-  if (sends && !synchronizes)
+  if (sends && !reduces_over_all(record))
     return "ranks send each other tensors that are neither gradients nor weights, as the "
            "stages of a pipeline do";
   if (moments.contains("forward") && moments.contains("backward"))
@@ -111,9 +110,30 @@ bool is_point_to_point(const Collective& call) {
   return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
 }
 
-bool synchronizes_all(const Collective& call) {
-  return call.group.empty() && call.moment == "before-step" && call.numel > 1 &&
-         !is_point_to_point(call);
+bool reduces_over_all(const RankRecord& record) {
+  std::size_t parameters = 0;
+  std::int64_t elements = 0;
+  for (const auto& tensor : record.tensors) {
+    if (tensor.kind != "parameter" || !tensor.trainable) continue;
+    ++parameters;
+    elements += tensor.numel;
+  }
+  std::set<std::string> targets;
+  std::int64_t most = 0;  // of one step, in buckets
+  for (const auto& step : record.steps) {
+    std::int64_t here = 0;
+    for (const auto& call : step.calls) {
+      const bool over_all = call.group.empty() && call.moment == "before-step";
+      if (!over_all || call.numel < 2 || is_point_to_point(call)) continue;
+      if (call.target.empty()) {
+        here += call.numel * call.count;
+      } else {
+        targets.insert(call.target);
+      }
+    }
+    most = std::max(most, here);
+  }
+  return targets.size() * 2 > parameters || most * 2 > elements;
 }
 
 bool Layout::replicated() const {

@@ -46,8 +46,9 @@ struct Layout {
 std::vector<Ranks> replica_groups(const std::vector<Declared>& declared, const Ranks& all);
 
 bool is_point_to_point(const Collective& call);
-// Between backward and step, over all ranks, and larger than a metric.
-bool synchronizes_all(const Collective& call);
+// The program itself reduces most of its gradients over all ranks, between backward and step. One
+// that two stages of a pipeline share is reduced, too.
+bool reduces_over_all(const RankRecord& record);
 
 Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPlacements& stated);
 

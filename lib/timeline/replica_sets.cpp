@@ -77,22 +77,31 @@ std::string model_of(const Timeline& timeline, const TimelineStep& start, int ra
   return text;
 }
 
+// Whether tensors of one name have one shape, on the ranks that have them.
+bool agree_on_shapes(const Timeline& timeline) {
+  std::map<std::string, std::vector<std::int64_t>> sizes;
+  for (int rank : timeline.ranks()) {
+    for (const auto& tensor : timeline.record(rank)->tensors) {
+      const auto [known, fresh] = sizes.emplace(tensor.name, tensor.sizes);
+      if (!fresh && known->second != tensor.sizes) return false;
+    }
+  }
+  return true;
+}
+
 // Ranks with models of the same shapes, if there is no wrapper, ranks send each other tensors, and
-// nothing synchronizes all of them.
+// nothing synchronizes all of them. Stages whose tensors can be told apart by name are one model.
 std::vector<Ranks> stages(const Timeline& timeline) {
   std::map<std::string, Ranks> by_shapes;
   bool sends = false;
   for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);
-    if (record == nullptr || !record->ddp_fields.empty()) return {};
+    if (record == nullptr || !record->ddp_fields.empty() || reduces_over_all(*record)) return {};
     by_shapes[shapes_of(*record)].push_back(rank);
-    for (const auto& step : record->steps) {
-      for (const auto& call : step.calls) {
-        if (synchronizes_all(call)) return {};
-        sends = sends || is_point_to_point(call);
-      }
-    }
+    for (const auto& step : record->steps)
+      sends = sends || std::any_of(step.calls.begin(), step.calls.end(), is_point_to_point);
   }
+  if (timeline.layout.pipeline && agree_on_shapes(timeline)) return {};
   std::vector<Ranks> sets;
   for (auto& [shapes, ranks] : by_shapes) sets.push_back(std::move(ranks));
   std::sort(sets.begin(), sets.end());
@@ -256,9 +265,11 @@ std::set<int> trained_on(const Timeline& timeline, int id) {
   return ranks;
 }
 
-// Ranks whose weights begin alike. Stages of a pipeline may each build the whole model: a copy that
-// is never trained is no replica of one that is, and a rank that has none is alone.
-std::vector<Ranks> begin_together(const Timeline& timeline, const TimelineStep& start, int id) {
+// Ranks whose weights begin alike, and whether those that have it begin apart. Stages of a pipeline
+// may each build the whole model: a copy that is never trained is no replica of one that is, and a
+// rank that has none is alone.
+std::pair<std::vector<Ranks>, bool> begin_together(const Timeline& timeline,
+                                                   const TimelineStep& start, int id) {
   const auto alike = start.groups(id, Stage::kWeight, timeline.ranks());
   const auto trained = trained_on(timeline, id);
   std::set<int> missing(timeline.ranks().begin(), timeline.ranks().end());
@@ -271,9 +282,10 @@ std::vector<Ranks> begin_together(const Timeline& timeline, const TimelineStep& 
     }
     for (auto& [is_trained, part] : parts) together.push_back(std::move(part));
   }
+  const bool apart = together.size() > 1;
   for (const int rank : missing) together.push_back({rank});
   std::sort(together.begin(), together.end());
-  return together;
+  return {std::move(together), apart};
 }
 
 // All elements of its first weights are one value, or its negative.
@@ -283,6 +295,19 @@ bool begins_constant(const TimelineStep& start, int id) {
   if (!seen || seen->numel < 2) return false;
   const double if_constant = seen->max_abs * std::sqrt(static_cast<double>(seen->numel));
   return std::abs(seen->l2_norm - if_constant) <= kRounding * if_constant;
+}
+
+// As in a pipeline, whose other stages go backward from the gradient of their outputs.
+bool only_some_compute_a_loss(const Timeline& timeline) {
+  bool some = false, others = false;
+  for (const int rank : timeline.ranks()) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr) continue;
+    const bool loss = std::any_of(record->steps.begin(), record->steps.end(),
+                                  [](const StepRecord& step) { return step.loss.has_value(); });
+    (loss ? some : others) = true;
+  }
+  return some && others;
 }
 
 // What nobody declared, in a job whose ranks exchange activations. Where shards are DTensors, plain
@@ -298,14 +323,15 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
     if (tensor.kind != "parameter" || tensor.ddp_index || groups.of.contains(tensor.id) ||
         declared(timeline.layout.placements, tensor) != nullptr)
       continue;
-    auto alike = begin_together(timeline, *start, tensor.id);
+    auto [alike, apart] = begin_together(timeline, *start, tensor.id);
     if (one_seed.contains(tensor.id)) alike = each_alone(timeline);
-    undeclared.push_back(
-        {module_of(tensor), std::move(alike), tensor.sizes, begins_constant(*start, tensor.id)});
+    undeclared.push_back({module_of(tensor), std::move(alike), tensor.sizes,
+                          begins_constant(*start, tensor.id), apart});
     ids.push_back(tensor.id);
   }
-  const auto replicas =
-      timeline.layout.pipeline ? infer_in_stages(undeclared) : infer_replicas(undeclared);
+  const auto replicas = timeline.layout.pipeline
+                            ? infer_in_stages(undeclared, only_some_compute_a_loss(timeline))
+                            : infer_replicas(undeclared);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!replicas[i].empty())
       groups.of[ids[i]] = {replicas[i], replicas[i], PlacementSource::kInferred};

@@ -34,8 +34,9 @@ TEST(Infer, TheBiasOfALayerWhoseInputsAreSplitIsAReplica) {
 
 TEST(Infer, InAPipelineConstantsOfOneNameAreOfDifferentLayers) {
   const std::vector<Ranks> all{{0, 1, 2, 3}}, stages{{0, 2}, {1, 3}}, tied{{0, 1, 2, 3}};
-  const auto replicas = infer_in_stages(
-      {{"rnn", stages, {48, 16}}, {"norm", all, {16}, true}, {"embedding", tied, {36, 16}}});
+  const auto replicas = infer_in_stages({{"rnn", stages, {48, 16}, false, true},
+                                         {"norm", all, {16}, true},
+                                         {"embedding", tied, {36, 16}}});
   EXPECT_EQ(replicas[0], stages);
   EXPECT_EQ(replicas[1], stages);
   EXPECT_EQ(replicas[2], tied);
@@ -43,6 +44,19 @@ TEST(Infer, InAPipelineConstantsOfOneNameAreOfDifferentLayers) {
                                         {"last", {{0}, {1, 3}, {2}}, {16, 36}},
                                         {"norm", all, {16}, true}});
   EXPECT_EQ(lacking[2], stages);
+}
+
+TEST(Infer, StagesOfOneSeedShareNothing) {
+  const std::vector<Ranks> all{{0, 1}}, each{{0}, {1}};
+  const std::vector<Undeclared> alike{{"rnn", all, {48, 16}}, {"norm", all, {16}, true}};
+  EXPECT_EQ(infer_in_stages(alike, true)[0], each);
+  EXPECT_EQ(infer_in_stages(alike, true)[1], each);
+  EXPECT_EQ(infer_in_stages(alike)[0], all) << "nothing tells that they are stages";
+  const auto with_a_head = infer_in_stages({alike[0], {"head", {{0}, {1}}, {16, 36}}});
+  EXPECT_EQ(with_a_head[0], each);
+  const auto tied =
+      infer_in_stages({{"rnn", each, {48, 16}, false, true}, {"embedding", all, {36, 16}}}, true);
+  EXPECT_EQ(tied[1], all);
 }
 
 TEST(Infer, AConstantOfASizeThatOnlyShardsHaveIsAShard) {
