@@ -2,24 +2,20 @@
 #include "lib/diagnose/averaging.h"
 
 #include <algorithm>
-#include <vector>
+#include <map>
 
 #include "lib/diagnose/facts.h"
 
 namespace ddp_doctor {
 namespace {
 
-using Ids = std::vector<int>;
-
 // Equal before the optimizer's update, judged by the sampled values.
-bool equal_before(const TimelineStep& step, const Ids& ids) {
-  return std::all_of(ids.begin(), ids.end(), [&](int id) {
-    const auto first = step.sample(step.first_rank(), id, Stage::kWeightBefore);
-    return first && std::all_of(step.here->begin(), step.here->end(), [&](int rank) {
-             const auto seen = step.sample(rank, id, Stage::kWeightBefore);
-             return seen && seen->values == first->values;
-           });
-  });
+bool equal_before(const TimelineStep& step, int id) {
+  const auto first = step.sample(step.first_rank(), id, Stage::kWeightBefore);
+  return first && std::all_of(step.here->begin(), step.here->end(), [&](int rank) {
+           const auto seen = step.sample(rank, id, Stage::kWeightBefore);
+           return seen && seen->values == first->values;
+         });
 }
 
 // Elements that the first rank sent through all-reduces of weights, or of tensors whose source is
@@ -38,35 +34,71 @@ std::int64_t averaged(const TimelineStep& step, bool outer) {
   return elements;
 }
 
-std::int64_t elements_of(const Timeline& timeline, const Ids& ids) {
-  std::int64_t elements = 0;
-  for (int id : ids) elements += timeline.tensors[static_cast<std::size_t>(id)].numel;
-  return elements;
+// Weights that differ across ranks, each with the elements that were averaged until it was seen so.
+using Apart = std::map<int, std::int64_t>;
+
+// Those that this step finds equal: before its update, or after it.
+std::set<int> together_again(const TimelineStep& step, const Apart& apart,
+                             const std::set<int>& differing, bool next) {
+  std::set<int> together;
+  for (const auto& [id, before] : apart) {
+    const bool after = step.find(step.first_rank(), id, Stage::kWeight) && !differing.contains(id);
+    if (after || (next && equal_before(step, id))) together.insert(id);
+  }
+  return together;
+}
+
+// As many elements as these have were averaged since they were seen to differ.
+bool were_averaged(const Timeline& timeline, const std::set<int>& together, const Apart& apart,
+                   std::int64_t elements) {
+  std::int64_t needed = 0;
+  std::int64_t before = elements;
+  for (const int id : together) {
+    needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
+    before = std::min(before, apart.at(id));
+  }
+  return !together.empty() && elements - before >= needed;
 }
 
 }  // namespace
 
-bool averages_weights(const Timeline& timeline) {
-  Ids apart;                  // after the last examined step
-  std::int64_t elements = 0;  // averaged since then
-  std::int64_t last = 0;
-  int optimizer = 0;  // of the step before
+Averaging averaging_of(const Timeline& timeline) {
+  std::map<int, int> times;  // that a parameter was averaged, of those that ever differed
+  Apart apart;
+  std::int64_t elements = 0;  // averaged so far
+  std::int64_t last = 0;      // examined step
+  int optimizer = 0;          // of the step before
   for (const auto& step : timeline.steps) {
     if (step.number == 0) continue;
     const int its = step.first() == nullptr ? optimizer : step.first()->optimizer;
+    // Calls issued in a step after its weights were examined are counted in the next one.
     elements += averaged(step, last > 0 && its != optimizer);
     optimizer = its;
     if (!step.examined()) continue;
-    const Ids now = differing(timeline, step, Stage::kWeight);
-    const bool together =
-        !apart.empty() && (now.empty() || (step.number == last + 1 && equal_before(step, apart)));
-    if (together && elements >= elements_of(timeline, apart)) return true;
-    apart = now;
-    // Calls issued in this step after its weights were examined are counted in the next one.
-    elements = 0;
+    const auto ids = differing(timeline, step, Stage::kWeight);
+    const std::set<int> now(ids.begin(), ids.end());
+    const auto together = together_again(step, apart, now, step.number == last + 1);
+    const bool counts = were_averaged(timeline, together, apart, elements);
+    for (const int id : together) {
+      times[id] += counts ? 1 : 0;
+      apart.erase(id);
+    }
+    for (const int id : now) {
+      times.try_emplace(id, 0);
+      apart[id] = elements;
+    }
     last = step.number;
   }
-  return false;
+  Averaging averaging;
+  const bool again =
+      std::any_of(times.begin(), times.end(), [](const auto& one) { return one.second > 1; });
+  for (const auto& [id, count] : times) {
+    if (count > 0) averaging.averaged.insert(id);
+    if (count == 0 && again) averaging.left_out.insert(id);
+  }
+  return averaging;
 }
+
+bool averages_weights(const Timeline& timeline) { return !averaging_of(timeline).averaged.empty(); }
 
 }  // namespace ddp_doctor

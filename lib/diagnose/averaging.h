@@ -2,6 +2,8 @@
 // Local SGD: replicas that train separately on purpose and average their weights every few steps.
 #pragma once
 
+#include <set>
+
 #include "lib/timeline/timeline.h"
 
 namespace ddp_doctor {
@@ -10,8 +12,15 @@ inline constexpr char kAveragesWeights[] =
     "the program averages its weights every few steps (local SGD): in between, the ranks differ on "
     "purpose";
 
-// Weights that differed became equal again, after all-reduces of at least as many elements that did
-// not synchronize gradients.
+struct Averaging {
+  // Parameters that differed and became equal again, after all-reduces of at least as many elements
+  // that did not synchronize gradients.
+  std::set<int> averaged;
+  std::set<int> left_out;  // that never did, while others were averaged twice
+};
+
+Averaging averaging_of(const Timeline& timeline);
+
 bool averages_weights(const Timeline& timeline);
 
 }  // namespace ddp_doctor

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -75,7 +76,31 @@ std::vector<const TimelineStep*> round_of(const Timeline& timeline,
   return round;
 }
 
+// The program averages some weights every few steps (local SGD), and never others.
+std::vector<Finding> left_out_of_the_average(const Timeline& timeline, const Averaging& averaging) {
+  const auto& [averaged, left_out] = averaging;
+  if (left_out.empty()) return {};
+  Finding finding = finding_of(kPartialSync);
+  finding.certainty = Certainty::kLikely;  // each rank may keep a layer of its own on purpose
+  finding.where = where(timeline, "step");
+  finding.ranks = timeline.ranks();
+  finding.first_step = 1;
+  finding.parameters = parameters_of(timeline, left_out);
+  finding.evidence["kind"] = "averaging";
+  finding.evidence["parameters_left_out"] = left_out.size();
+  finding.evidence["parameters_synchronized"] = averaged.size();
+  finding.message = fmt::format(
+      "The program averages the weights of {} of {} every few steps (local SGD), and never those "
+      "of {}: the ranks' copies of {} only move apart.",
+      averaged.size(), count_of(averaged.size() + left_out.size(), "parameter"),
+      list_of(finding.parameters), left_out.size() == 1 ? "it" : "these");
+  finding.prescription = {"Average every parameter that the optimizers hold.", ""};
+  return {finding};
+}
+
 Verdict check_partial_sync(const Timeline& timeline) {
+  if (const auto averaging = averaging_of(timeline); !averaging.averaged.empty())
+    return left_out_of_the_average(timeline, averaging);
   const auto steps = complete_steps(timeline);
 
   Finding finding = finding_of(kPartialSync);
