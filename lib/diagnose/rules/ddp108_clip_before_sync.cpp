@@ -18,6 +18,7 @@ namespace ddp_doctor {
 namespace {
 
 constexpr double kTolerance = 1e-3;
+constexpr char kFlattens[] = "FullyShardedDataParallel";  // a source of placements
 
 // The factor by which `rank` scaled its gradients between two stages; nothing if no single factor
 // fits.
@@ -402,8 +403,95 @@ std::vector<Finding> clip_by_own_norm(const Timeline& timeline,
   return {finding};
 }
 
+// The factor by which a rank scaled its shards after they were reduced, if it is one for all.
+std::optional<double> factor_of_shards(const Timeline& timeline, const TimelineStep& step,
+                                       int rank) {
+  constexpr double kSpread = 0.01;    // rounding of bfloat16
+  constexpr double kFarBelow = 1e-3;  // of the largest: rounding
+  std::vector<double> factors;
+  for (const int id : timeline.trainable()) {
+    const auto before = step.sample(rank, id, Stage::kReducedGradient);
+    const auto after = step.sample(rank, id, Stage::kGradient);
+    if (!before || !after || before->values.size() != after->values.size()) continue;
+    double largest = 0.0;
+    for (const double value : before->values) largest = std::max(largest, std::abs(value));
+    for (std::size_t i = 0; i < before->values.size(); ++i) {
+      if (std::isfinite(before->values[i]) && std::abs(before->values[i]) > kFarBelow * largest)
+        factors.push_back(after->values[i] / before->values[i]);
+    }
+  }
+  if (factors.size() < 4) return {};
+  std::sort(factors.begin(), factors.end());
+  if (!(factors.front() > 0.0) || factors.back() - factors.front() > kSpread * factors.back())
+    return {};
+  return factors[factors.size() / 2];
+}
+
+// Ranks that hold shards of one parameter scaled them by different factors. Stages of a pipeline,
+// which share no parameter, may be clipped apart.
+bool shards_scaled_apart(const Timeline& timeline, const TimelineStep& step,
+                         const std::map<int, double>& factors) {
+  constexpr double kApart = 0.03;
+  const auto ids = timeline.trainable();
+  return std::any_of(ids.begin(), ids.end(), [&](int id) {
+    double low = INFINITY;
+    double high = 0.0;
+    for (const auto& [rank, factor] : factors) {
+      if (!step.sample(rank, id, Stage::kReducedGradient)) continue;
+      low = std::min(low, factor);
+      high = std::max(high, factor);
+    }
+    return high - low > kApart * high;
+  });
+}
+
+// Of parameters that something shards, each rank scaled its part by a factor of its own.
+std::vector<Finding> clip_by_norm_of_shards(const Timeline& timeline,
+                                            const std::vector<const TimelineStep*>& steps) {
+  const auto& placements = timeline.layout.placements;
+  if (timeline.has_wrapper() || placements.empty()) return {};
+  Finding finding = finding_of(kClipBeforeSync);
+  std::size_t affected = 0;
+  std::string by_rank;
+  for (const auto* step : steps) {
+    std::map<int, double> factors;
+    for (const int rank : *step->here) {
+      if (const auto factor = factor_of_shards(timeline, *step, rank)) factors[rank] = *factor;
+    }
+    if (!shards_scaled_apart(timeline, *step, factors)) continue;
+    ++affected;
+    if (finding.first_step) continue;
+    finding.first_step = step->number;
+    for (const auto& [rank, factor] : factors) {
+      finding.evidence["factor_by_rank"][std::to_string(rank)] = factor;
+      by_rank += fmt::format("{}{:.4g}", by_rank.empty() ? "" : ", ", factor);
+    }
+  }
+  if (affected == 0) return {};
+  const bool flat = placements.begin()->second.front().placement.source == kFlattens;
+  finding.where = where(timeline, "step");
+  finding.ranks = timeline.ranks();
+  finding.evidence["kind"] = "own-norm";
+  finding.evidence["steps_affected"] = affected;
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "Each rank scaled the gradients of its shards by a factor of its own before the step ({} in "
+      "step {}), in {} of {}: it clipped by the norm of what it holds itself, not by that of the "
+      "model.",
+      by_rank, *finding.first_step, affected, count_of(steps.size(), "step"));
+  finding.prescription = {
+      flat ? "Clip with the wrapper's own method, which takes the norm over all shards: "
+             "model.clip_grad_norm_(max_norm), not torch.nn.utils.clip_grad_norm_."
+           : "Clip by the norm over all shards: torch.nn.utils.clip_grad_norm_ on the DTensors "
+             "themselves, not on their local parts.",
+      ""};
+  return {finding};
+}
+
 Verdict check_clip_before_sync(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
+  if (auto of_shards = clip_by_norm_of_shards(timeline, steps); !of_shards.empty())
+    return of_shards;
   if (auto by_norm = clip_by_own_norm(timeline, steps); !by_norm.empty()) return by_norm;
   Finding finding = finding_of(kClipBeforeSync);
   std::size_t affected = 0;

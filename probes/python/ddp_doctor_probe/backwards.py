@@ -160,6 +160,8 @@ class Backwards:
             parameters = session.tensors.parameters()
             for made in synchronized:
                 self.examine_gradients(native.REDUCED, [e for e in parameters if e.wrapper == made.number and e.index is not None])
+            # What reduces them itself has done so by now.
+            self.examine_gradients(native.REDUCED, [e for e in parameters if e.managed], native.SAMPLE)
             self.accumulating = [] if synchronized else [e for e in parameters if e.wrapper in {made.number for made in touched}]
             self.examine_gradients(native.ACCUMULATED, self.accumulating, native.SAMPLE)
             if self.unwrapped_arrived:
