@@ -167,8 +167,6 @@ std::string sentence_about(const std::string& seen) {
            "compare";
   if (seen == "FullyShardedDataParallel" || seen == "fully_shard")
     return seen + " shards parameters across the ranks: ddp-doctor does not examine it";
-  if (seen.starts_with("DeepSpeed"))
-    return "DeepSpeed (ZeRO) partitions gradients and parameters: ddp-doctor does not examine it";
   if (seen == "torch imported around the probe")
     return "torch was loaded by an import hook of the program that bypasses sys.meta_path and "
            "PathFinder, so the probe did not start";

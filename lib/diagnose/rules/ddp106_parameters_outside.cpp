@@ -46,12 +46,36 @@ std::int64_t first_step_of(const Timeline& timeline, const std::vector<const Tim
   return (*first)->number;
 }
 
+// What reduces the gradients of the other parameters.
+struct Reduction {
+  std::string by = "DistributedDataParallel wrapper";  // "no ... covers"
+  std::string others;  // why it does not cover these, if that is always the same
+  Prescription prescription = {};
+};
+
+Reduction reduction_of(const Timeline& timeline) {
+  const auto& placements = timeline.layout.placements;
+  if (placements.empty()) return {};
+  if (placements.begin()->second.front().placement.source == "DeepSpeed")
+    return {"engine of DeepSpeed",
+            "they are not in the model that deepspeed.initialize got",
+            {"Give deepspeed.initialize one module that holds them, too, or all-reduce their "
+             "gradients by hand before their optimizer.step().",
+             ""}};
+  return {"sharding",
+          "they are plain parameters beside sharded ones",
+          {"Shard them too (fully_shard on the root module, no ignored parameters), or all-reduce "
+           "their gradients by hand before optimizer.step().",
+           ""}};
+}
+
 Verdict check_parameters_outside(const Timeline& timeline) {
   const auto covered = [&](int id) {
     return timeline.tensors[static_cast<std::size_t>(id)].ddp_index.has_value();
   };
   const auto trainable = timeline.trainable();
-  const bool sharded = !timeline.layout.placements.empty();
+  const auto reduction = reduction_of(timeline);
+  const bool sharded = !reduction.others.empty();
   if (!sharded && std::none_of(trainable.begin(), trainable.end(), covered))
     return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
@@ -89,10 +113,10 @@ Verdict check_parameters_outside(const Timeline& timeline) {
   finding.message = fmt::format(
       "The optimizer updates {}, which no {} covers: {}. Their gradients differ across ranks in {} "
       "of {}.",
-      list_of(finding.parameters), sharded ? "sharding" : "DistributedDataParallel wrapper",
+      list_of(finding.parameters), reduction.by,
       created    ? "they were created after it was constructed"
       : ignored  ? "it was told to ignore them, or to reduce them later"
-      : sharded  ? "they are plain parameters beside sharded ones"
+      : sharded  ? reduction.others.c_str()
       : unfrozen ? "they were frozen or missing when it was constructed"
                  : "their module was never wrapped",
       apart, count_of(steps.size(), "step"));
@@ -105,10 +129,7 @@ Verdict check_parameters_outside(const Timeline& timeline) {
         "DistributedDataParallel ignore them.",
         "allreduce-flat"};
   } else if (sharded) {
-    finding.prescription = {
-        "Shard them too (fully_shard on the root module, no ignored parameters), or all-reduce "
-        "their gradients by hand before optimizer.step().",
-        ""};
+    finding.prescription = reduction.prescription;
   } else if (created) {  // no strategy wraps a model again
     finding.prescription = {construct_again, ""};
   } else {

@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lib/diagnose/facts.h"
 
@@ -22,25 +22,49 @@ std::optional<T> value_of(const Timeline& timeline, const std::string& subject,
   return value.is_discarded() ? std::nullopt : std::optional(value.get<T>());
 }
 
+// What the record shows of a parameter's training on one rank.
+struct Training {
+  bool gradient = false;  // the optimizer's step found one
+  bool arrives = false;   // a backward produced one; DeepSpeed takes it away before the step
+  bool moves = false;     // the weight's bits change
+
+  bool happens() const { return (gradient || arrives) && moves; }
+};
+
+Training training_of(const std::vector<const TimelineStep*>& steps, int rank, int id) {
+  Training training;
+  std::optional<TensorDigest> before;
+  for (const auto* step : steps) {
+    const auto usage = step->usage(rank, id);
+    const auto now = step->find(rank, id, Stage::kWeight);
+    training.gradient = training.gradient || step->find(rank, id, Stage::kGradient);
+    training.arrives = training.arrives || (usage && usage->used);
+    training.moves = training.moves || (before && now && now->bits != before->bits);
+    if (training.gradient && training.moves) break;
+    if (now) before = now;
+  }
+  return training;
+}
+
 // An optimizer of known parameters, none of which had a gradient in any of its steps.
 std::string idle_optimizer(const Timeline& timeline,
                            const std::vector<const TimelineStep*>& steps) {
-  std::map<int, bool> trains;
+  std::set<int> seen;
   for (const auto* step : steps) {
     const int number = step->first()->optimizer;
+    if (!seen.insert(number).second) continue;
     const auto subject = fmt::format("optimizer {}", number);
     const auto held = value_of<std::vector<int>>(timeline, subject, "tensors");
     if (!held || held->empty() || value_of<int>(timeline, subject, "unknown").value_or(0) > 0)
       continue;
-    trains[number] |= std::any_of(held->begin(), held->end(), [&](int id) {
-      return step->find(timeline.first_rank(), id, Stage::kGradient).has_value();
+    const bool trains = std::any_of(held->begin(), held->end(), [&](int id) {
+      const auto training = training_of(steps, timeline.first_rank(), id);
+      return training.gradient || training.happens();
     });
-  }
-  for (const auto& [number, ever] : trains) {
-    if (ever) continue;
-    const auto type = value_of<std::string>(timeline, fmt::format("optimizer {}", number), "type");
-    return fmt::format("no parameter of optimizer {} ({}) had a gradient in any step", number,
-                       type.value_or("of unknown type"));
+    if (trains) continue;
+    return fmt::format(
+        "no parameter of optimizer {} ({}) had a gradient in any step", number,
+        value_of<std::string>(timeline, subject, "type").value_or("of unknown type"));
   }
   return {};
 }
@@ -78,32 +102,19 @@ bool nothing_moves(const Timeline& timeline, const std::vector<const TimelineSte
   return gradient && steps.size() > 2;
 }
 
-// The shards of a parameter have no replicas to compare with. What the record shows is whether they
-// train: on some rank the shard has a gradient, and its bits change.
-bool trains(const Timeline& timeline, const std::vector<const TimelineStep*>& steps, int id) {
-  bool gradient = false;
-  bool changes = false;
-  for (const int rank : timeline.ranks()) {
-    std::optional<TensorDigest> before;
-    for (const auto* step : steps) {
-      gradient = gradient || step->find(rank, id, Stage::kGradient);
-      const auto now = step->find(rank, id, Stage::kWeight);
-      changes = changes || (before && now && now->bits != before->bits);
-      if (gradient && changes) return true;
-      before = now;
-    }
-  }
-  return false;
-}
-
 bool is_shard(const Timeline& timeline, int id) {
   return timeline.rank_local.contains(id) && timeline.placed().of.contains(id);
 }
 
+// The shards of a parameter have no replicas to compare with. What the record shows is whether they
+// train on some rank.
 bool shards_train(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
   const auto ids = timeline.trainable();
+  const auto ranks = timeline.ranks();
   return steps.size() > 1 && std::any_of(ids.begin(), ids.end(), [&](int id) {
-           return is_shard(timeline, id) && trains(timeline, steps, id);
+           return is_shard(timeline, id) && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+                    return training_of(steps, rank, id).happens();
+                  });
          });
 }
 

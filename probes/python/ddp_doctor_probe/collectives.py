@@ -2,7 +2,7 @@
 """Collectives that the program calls itself."""
 import os
 
-from . import native, places
+from . import deepspeed, native, places
 from .groups import group_key, ranks_of
 from .passive import passive
 
@@ -75,7 +75,7 @@ class Collectives:
 
     def exchanges(self, moment):
         """Ranks exchange tensors that are neither gradients nor weights: in both directions of the graph, these are activations."""
-        if self.session.recording and moment in ("forward", "backward"):
+        if self.session.recording and moment in ("forward", "backward") and not deepspeed.calls():
             self.session.fact("activations", moment, True)
 
     @passive

@@ -17,6 +17,7 @@
     torch.autograd.backward, .grad                   backward passes (Tensor.backward calls the former)
     torch.optim.Optimizer.__init__                   where it is constructed
     torch.optim.Optimizer step hooks, load_state_dict   optimizer steps, loaded states
+    DeepSpeed's optimizers: step                     the same, before the first backward (deepspeed.py)
     GradScaler.step                                  scale, skipped steps
     DistributedSampler.__iter__                      passes over the data, epoch
     DataLoader.__iter__ and its iterator             start and end of a pass over the data
@@ -34,7 +35,7 @@ import sys
 import warnings
 import weakref
 
-from . import forwards, note, places, session
+from . import deepspeed, forwards, note, places, session
 
 COLLECTIVES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base", "gather", "scatter",
@@ -334,6 +335,7 @@ def _backward(torch):
             here = session.current
             if here is None:
                 return original(tensors, *args, **kwargs)
+            deepspeed.follow()
             tensors = once(tensors)
             retain_graph, create_graph = (tuple(args[1:3]) + (None, None))[:2]  # as Tensor.backward passes them
             here.backwards.begins(tensors, bool(

@@ -20,6 +20,10 @@ def of(tensor):
             "placements": kinds_of(tensor), "source": "DTensor",
             "mesh": mesh.mesh.tolist(), "dimensions": list(getattr(mesh, "mesh_dim_names", None) or ()),
         }
+    if hasattr(tensor, "ds_tensor"):
+        return {"placements": SHARDED, "source": "DeepSpeed"}
+    if hasattr(tensor, "_hp_mapping"):  # ZeRO 1 and 2: the optimizer updates a flat copy, and gathers the weights
+        return {"placements": ["Replicate"], "source": "DeepSpeed"}
     if getattr(tensor, "_is_flat_param", False):
         return {"placements": SHARDED, "source": "FullyShardedDataParallel"}
     if hasattr(tensor, "_local_shard"):
@@ -38,17 +42,17 @@ def kinds_of(tensor):
 
 
 def local(tensor):
-    """This rank's part of a DTensor; any other tensor as it is."""
+    """This rank's part of a DTensor, or of a parameter that DeepSpeed partitioned; any other tensor as it is."""
     if type(tensor).__name__ != "DTensor":
-        return tensor
+        return getattr(tensor, "ds_tensor", tensor)
     part = tensor._local_tensor
     # The result of an asynchronous collective: whoever reads it waits for it.
     return part.trigger_wait() if type(part).__name__ == "AsyncCollectiveTensor" else part
 
 
 def by_module(root):
-    """id(parameter) -> placement, for the parameters of `root` that FullyShardedDataParallel or DeepSpeed manages. With `fully_shard` its
-    DTensors; the parameters that stand for them while they are gathered have the placement None."""
+    """id(parameter) -> placement, for the parameters of `root` that FullyShardedDataParallel manages. With `fully_shard` its DTensors;
+    the parameters that stand for them while they are gathered have the placement None."""
     found = {}
     for part in root.modules():
         names = {kind.__name__ for kind in type(part).__mro__}
@@ -61,8 +65,6 @@ def by_module(root):
             for parameter in part.parameters():
                 placement = None if id(parameter) in gathered else of(parameter)
                 found[id(parameter)] = dict(placement, source="fully_shard") if placement else None
-        elif "DeepSpeedEngine" in names and getattr(part, "zero_optimization_stage", int)() > 0:
-            found.update((id(parameter), {"placements": SHARDED, "source": "DeepSpeedEngine"}) for parameter in part.parameters())
     return found
 
 

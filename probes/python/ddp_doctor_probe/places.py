@@ -82,6 +82,20 @@ def torch_caller(depth):
     return frame.f_code.co_filename.rpartition(f"{os.sep}torch{os.sep}")[2]
 
 
+def called_by(folder, through):
+    """Whether `folder`, within a library, is the innermost that calls, apart from torch and the folders `through`."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        kind = _kind(file)
+        if kind == _USER:
+            return False
+        if kind == _LIBRARY and not (shown := _shown(file)).startswith(through):
+            return shown.startswith(folder)
+        frame = frame.f_back
+    return False
+
+
 def in_forward():
     """Whether a module's forward is on the stack."""
     frame = sys._getframe(1)

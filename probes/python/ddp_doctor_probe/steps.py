@@ -10,7 +10,7 @@ import time
 import weakref
 import zlib
 
-from . import native, places, usage
+from . import deepspeed, native, places, usage
 from .forwards import GRAPH_STEPS
 from .passive import passive
 
@@ -54,7 +54,7 @@ class Steps:
     def optimizer_begins(self, optimizer, arguments, keywords):
         """Returns the arguments to continue with. A closure is wrapped, so that its gradients are examined."""
         self.depth += 1
-        if self.depth > 1:
+        if self.depth > 1 or deepspeed.steps_inside():
             return None
         closure = keywords.get("closure") or (arguments[1] if len(arguments) > 1 and callable(arguments[1]) else None)
         self.step_begins(optimizer)
@@ -169,11 +169,11 @@ class Steps:
 
     # ---- a step ends
 
-    def optimizer_ends(self, optimizer):
+    def optimizer_ends(self, optimizer, skipped=False):
         self.depth = max(0, self.depth - 1)
         if self.depth == 0:
             self.updating = False
-            self.step_ends(optimizer, False)
+            self.step_ends(optimizer, skipped)
         else:
             self.session.backwards.fresh = False  # an optimizer inside another one has used the gradients
 

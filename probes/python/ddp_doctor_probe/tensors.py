@@ -8,13 +8,13 @@ import gc
 import itertools
 import weakref
 
-from . import native, note, placements, places, stated
+from . import deepspeed, native, note, placements, places, stated
 from .passive import passive
 
 MAX_CREATED = 10000  # parameters whose origin is remembered
 SMALL = 16384  # elements that are read in a few microseconds
-FLATTENED = {"FullyShardedDataParallel", "DeepSpeedEngine"}  # they cut tensors where they like
-UNSEEN = {"ShardedTensor", "DeepSpeedEngine"}  # what a rank has of a parameter is not found in its module
+FLATTENED = {"FullyShardedDataParallel"}  # cuts tensors where it likes
+UNSEEN = {"ShardedTensor"}  # what a rank has of a parameter is not found in its module
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
 
@@ -104,6 +104,7 @@ class Tensors:
         unknown = {id(p): p for p in parameters if self.known(p) is None and id(p) not in self.skipped}
         if not unknown:
             return
+        anonymous = anonymous and not deepspeed.is_unknown()
         for module in self._outermost_modules_with(unknown):
             self.add_model(module, held=unknown if anonymous else ())
             if any(placement and placement["source"] in FLATTENED for placement in self.managed.values()):
@@ -137,16 +138,12 @@ class Tensors:
         torch = self.torch
         modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
         wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
-        modules = [m for m in modules if not isinstance(m, wrappers) and "_modules" in m.__dict__]
+        modules = [m for m in modules if not isinstance(m, wrappers) and not deepspeed.is_engine(m) and "_modules" in m.__dict__]
         inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
         return [module for module in modules if id(module) not in inner]
 
     def _outermost_modules_with(self, unknown):
-        # DeepSpeed's optimizers hold flat copies that are in no module.
-        return [
-            module for module in self._outermost_modules()
-            if type(module).__name__ == "DeepSpeedEngine" or any(id(parameter) in unknown for parameter in module.parameters())
-        ]
+        return [module for module in self._outermost_modules() if any(id(parameter) in unknown for parameter in module.parameters())]
 
     def _label(self, module):
         """(label that distinguishes several models, whether this model is new). The first model needs no label until there is a second."""
