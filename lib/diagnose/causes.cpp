@@ -16,6 +16,7 @@ bool explains(const Finding& cause, const Finding& effect) {
   const auto& effects = rule_of(cause).explains;
   return std::any_of(effects.begin(), effects.end(), [&](const Effect& known) {
     return effect.rule == known.rule->code && (known.kind.empty() || known.kind == kind(effect)) &&
+           (known.except.empty() || known.except != kind(effect)) &&
            (known.cause_kind.empty() || known.cause_kind == kind(cause));
   });
 }

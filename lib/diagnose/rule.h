@@ -51,6 +51,7 @@ struct Effect {
   const Rule* rule;
   std::string_view kind = "";        // of the effect (evidence "kind"); empty: any
   std::string_view cause_kind = "";  // of the finding that explains it; empty: any
+  std::string_view except = "";      // kind of the effect that it does not explain
 };
 
 // Which parameters without a gradient a finding names: those of some ranks or steps, or of all.

@@ -21,8 +21,11 @@ namespace {
 // By itself, or because it was ended: SIGTERM is a launcher's.
 bool failed(const RankExit& exit) {
   using Kind = RankExit::Kind;
+  // Gloo's threads abort the process where a peer's message has another size.
+  const bool aborted = exit.code == SIGABRT && exit.phase == "collective";
   return (exit.kind == Kind::kExited && exit.code != 0) || exit.kind == Kind::kStopped ||
-         exit.kind == Kind::kTimedOut || (exit.kind == Kind::kSignaled && exit.code == SIGTERM);
+         exit.kind == Kind::kTimedOut ||
+         (exit.kind == Kind::kSignaled && (exit.code == SIGTERM || aborted));
 }
 
 }  // namespace

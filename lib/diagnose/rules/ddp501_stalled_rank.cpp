@@ -100,7 +100,9 @@ std::optional<Finding> by_transport(const Timeline& timeline) {
     const LoggedCall* call = record == nullptr ? nullptr : waits_in(record->calls);
     if (call == nullptr || call->position == 0) return {};
     if (common == nullptr) common = call;
-    if (call->group != common->group || call->position != common->position) return {};
+    if (call->group != common->group || call->position != common->position ||
+        signature(*call) != signature(*common))
+      return {};
   }
   Finding finding = finding_of(kStalledRank);
   finding.ranks = ranks;
@@ -179,6 +181,6 @@ const Rule kStalledRank = {.code = "DDP501",
                            .scope = Scope::kJob,
                            .on_mesh = OnMesh::kHolds,
                            // A rank that waits forever is terminated, or loses its peer.
-                           .explains = {{&kRankCrashed}}};
+                           .explains = {{.rule = &kRankCrashed, .except = "went-on"}}};
 
 }  // namespace ddp_doctor

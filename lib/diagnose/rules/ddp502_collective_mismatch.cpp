@@ -49,6 +49,6 @@ const Rule kCollectiveMismatch = {.code = "DDP502",
                                   .scope = Scope::kJob,
                                   .needs = {.ranks = 2},
                                   .on_mesh = OnMesh::kHolds,
-                                  .explains = {{&kRankCrashed}}};
+                                  .explains = {{.rule = &kRankCrashed, .except = "went-on"}}};
 
 }  // namespace ddp_doctor

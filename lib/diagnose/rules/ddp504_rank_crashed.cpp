@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "lib/diagnose/calls.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rank_failures.h"
 #include "lib/diagnose/rule.h"
@@ -13,6 +14,8 @@
 
 namespace ddp_doctor {
 namespace {
+
+constexpr char kWentOn[] = "went-on";
 
 // Ranks that raise the same error in the same step failed together; a signal ends a single rank.
 std::vector<int> failed_together(const std::vector<RankFailure>& failures) {
@@ -54,9 +57,26 @@ Prescription prescription_for(const RankFailure& first, bool all) {
   return {"Read the end of this rank's log (rank-*.log under --out DIR): native code crashed.", ""};
 }
 
+// It caught the error, left the step, and waits elsewhere than the others: in a barrier at the end,
+// say.
+bool went_on(const Timeline& timeline, const RankFailure& failure) {
+  const Event* error = timeline.error(failure.rank);
+  if (error == nullptr || error->kind != "caught") return false;
+  const auto* own = waits_in(timeline.record(failure.rank)->calls);
+  return own != nullptr &&
+         std::any_of(timeline.ranks().begin(), timeline.ranks().end(), [&](int rank) {
+           const auto* other = waits_in(timeline.record(rank)->calls);
+           return other != nullptr && signature(*other) != signature(*own);
+         });
+}
+
 std::string crash_message(const std::vector<RankFailure>& failures, const Finding& finding) {
   const RankFailure& first = failures.front();
   const std::string error = telling_line(first.text);
+  if (finding.evidence["kind"] == kWentOn)
+    return fmt::format(
+        "{} caught an exception in step {} and went on without the others, which wait for it: {}{}",
+        ranks_of(finding.ranks), *finding.first_step, error, error.ends_with('.') ? "" : ".");
   return fmt::format(
       "{} ended in step {}{}: {}{}{}", ranks_of(finding.ranks), *finding.first_step,
       first.phase.empty() ? "" : " (" + first.phase + ")", error, error.ends_with('.') ? "" : ".",
@@ -73,6 +93,11 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   Finding finding = finding_of(kRankCrashed);
   finding.first_step = std::max<std::int64_t>(first.step, 1);
   finding.evidence["kind"] = first.kind;
+  const bool continued = went_on(timeline, first);
+  if (continued) {
+    finding.evidence["kind"] = kWentOn;
+    finding.certainty = Certainty::kLikely;
+  }
   finding.evidence["error"] = telling_line(first.text);
   finding.evidence["phase"] = first.phase;
   finding.evidence["first_failed_rank"] = first.rank;
@@ -83,6 +108,11 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.message = crash_message(failures, finding);
   finding.where = raised_at(timeline, first.rank);
   finding.prescription = prescription_for(first, finding.ranks.size() == timeline.ranks().size());
+  if (continued)
+    finding.prescription = {
+        "Fix this error, and let it end the job: raise it again, or exit with a status that is not "
+        "0, before any further collective.",
+        ""};
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   return std::vector{finding};
 }
@@ -96,6 +126,10 @@ const Rule kRankCrashed = {.code = "DDP504",
                            .check = check_rank_crashed,
                            .scope = Scope::kJob,
                            .on_mesh = OnMesh::kHolds,
-                           .rank_failed = true};
+                           .rank_failed = true,
+                           .explains = {{&kStalledRank, "", kWentOn},
+                                        {&kCollectiveMismatch, "", kWentOn},
+                                        {&kUnevenInputs, "", kWentOn},
+                                        {&kRankLocalCollective, "", kWentOn}}};
 
 }  // namespace ddp_doctor

@@ -41,6 +41,6 @@ const Rule kRankLocalCollective = {.code = "DDP505",
                                    .scope = Scope::kJob,
                                    .needs = {.ranks = 2},
                                    .on_mesh = OnMesh::kHolds,
-                                   .explains = {{&kRankCrashed}}};
+                                   .explains = {{.rule = &kRankCrashed, .except = "went-on"}}};
 
 }  // namespace ddp_doctor

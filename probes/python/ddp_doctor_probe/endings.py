@@ -2,6 +2,7 @@
 """Exceptions on their way out of the program, where it ends. A program that catches them and exits by itself (sys.exit in an except block,
 an excepthook of its own, a thread that dies) ends for the same reasons as one that does not."""
 import functools
+import logging
 import os
 import sys
 import threading
@@ -34,9 +35,20 @@ def watch(session):
 
         return leave
 
+    def reports(original):
+        @functools.wraps(original)
+        def report(*args, **kwargs):
+            session.call_in_handler(sys.exc_info()[1])
+            return original(*args, **kwargs)
+
+        return report
+
     before, sys.excepthook = sys.excepthook, excepthook
     before_in_threads, threading.excepthook = threading.excepthook, thread_excepthook
     sys.exit, os._exit = exits(sys.exit), exits(os._exit)
+    # A program that goes on after an exception mostly says what it was.
+    logging.Logger.handle = reports(logging.Logger.handle)
+    traceback.print_exception = reports(traceback.print_exception)
 
 
 def uncaught():
