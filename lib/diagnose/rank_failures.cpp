@@ -36,7 +36,9 @@ bool is_a_sign(const Timeline& timeline, int code) {
       timeline.run.exits.begin(), timeline.run.exits.end(), [&](const RankExit& exit) {
         const auto* record = timeline.record(exit.rank);
         if (record == nullptr) return false;
-        if (was_stopped(exit)) return !record->steps.empty() && record->steps.back().step == last;
+        if (was_stopped(exit))
+          return !record->steps.empty() && record->steps.back().step == last &&
+                 waits_in(record->calls) == nullptr;
         const bool finished = std::any_of(record->events.begin(), record->events.end(),
                                           [](const Event& event) { return event.kind == "end"; });
         return finished && exit.kind == RankExit::Kind::kExited && exit.code == code;

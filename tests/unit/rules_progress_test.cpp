@@ -96,6 +96,43 @@ class Hang {
   std::map<int, std::int64_t> positions_;
 };
 
+// ---- DDP504
+
+TEST(RankCrashed, IsTheCauseWhereARankExitsAndOthersWaitForIt) {
+  Hang hang;
+  for (int rank : {0, 1}) hang.train(rank, 4);
+  hang.waits(0, "ddp.backward", 10);
+  hang.ends(1);
+  hang.exit(1).code = 3;
+  hang.exit(1).last_words = "ended with exit status 3";
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_THAT(findings[0].message, HasSubstr("status 3"));
+}
+
+TEST(RankCrashed, IsTheCauseWhereARankGoesOnAfterAnExceptionAndOthersWaitForIt) {
+  Hang hang;
+  for (int rank : {0, 1}) hang.train(rank, 4);
+  hang.waits(0, "ddp.backward", 10);
+  hang.waits(1, "barrier", 20);
+  const std::string error = "Traceback (most recent call last):\n  ...\nValueError: bad sample";
+  hang.run().record(1).events.push_back({4, 5, "caught", "batch", error});
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP504"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(1));
+  EXPECT_THAT(findings[0].message, HasSubstr("went on without the others"));
+  EXPECT_EQ(findings[0].certainty, Certainty::kLikely);
+}
+
+TEST(RankCrashed, IsNotTheCauseWhereTheRankWaitsWhereTheOthersDo) {
+  Hang hang;
+  for (int rank : {0, 1}) hang.train(rank, 4);
+  for (int rank : {0, 1}) hang.waits(rank, "ddp.backward", 10);
+  hang.run().record(1).events.push_back({4, 5, "caught", "batch", "KeyError: 'cache'"});
+  EXPECT_THAT(codes_of(hang.findings()), ElementsAre("DDP501"));
+}
+
 // ---- DDP503
 
 TEST(UnevenInputs, NamesTheRankWhoseLoaderIsExhausted) {

@@ -181,6 +181,6 @@ const Rule kStalledRank = {.code = "DDP501",
                            .scope = Scope::kJob,
                            .on_mesh = OnMesh::kHolds,
                            // A rank that waits forever is terminated, or loses its peer.
-                           .explains = {{.rule = &kRankCrashed, .except = "went-on"}}};
+                           .explains = {{.rule = &kRankCrashed, .except = "left"}}};
 
 }  // namespace ddp_doctor

@@ -49,6 +49,6 @@ const Rule kCollectiveMismatch = {.code = "DDP502",
                                   .scope = Scope::kJob,
                                   .needs = {.ranks = 2},
                                   .on_mesh = OnMesh::kHolds,
-                                  .explains = {{.rule = &kRankCrashed, .except = "went-on"}}};
+                                  .explains = {{.rule = &kRankCrashed, .except = "left"}}};
 
 }  // namespace ddp_doctor

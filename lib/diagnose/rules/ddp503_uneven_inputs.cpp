@@ -66,6 +66,6 @@ const Rule kUnevenInputs = {.code = "DDP503",
                             .scope = Scope::kJob,
                             .needs = {.ranks = 2},
                             .on_mesh = OnMesh::kHolds,
-                            .explains = {{.rule = &kRankCrashed, .except = "went-on"}}};
+                            .explains = {{.rule = &kRankCrashed, .except = "left"}}};
 
 }  // namespace ddp_doctor

@@ -15,7 +15,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr char kWentOn[] = "went-on";
+constexpr char kLeft[] = "left";  // kind of a failure that leaves the others waiting
 
 // Ranks that raise the same error in the same step failed together; a signal ends a single rank.
 std::vector<int> failed_together(const std::vector<RankFailure>& failures) {
@@ -70,10 +70,20 @@ bool went_on(const Timeline& timeline, const RankFailure& failure) {
          });
 }
 
+// It ended with a status of its own choice, without an exception, while others wait.
+bool left(const Timeline& timeline, const RankFailure& failure) {
+  const auto& exits = timeline.run.exits;
+  const bool by_choice = std::any_of(exits.begin(), exits.end(), [&](const RankExit& exit) {
+    return exit.rank == failure.rank && exit.kind == RankExit::Kind::kExited &&
+           is_own_failure(failure.kind) && exit.last_words.find("Traceback") == std::string::npos;
+  });
+  return by_choice && timeline.error(failure.rank) == nullptr && !silent_ranks(timeline).empty();
+}
+
 std::string crash_message(const std::vector<RankFailure>& failures, const Finding& finding) {
   const RankFailure& first = failures.front();
   const std::string error = telling_line(first.text);
-  if (finding.evidence["kind"] == kWentOn)
+  if (finding.evidence.contains("caught"))
     return fmt::format(
         "{} caught an exception in step {} and went on without the others, which wait for it: {}{}",
         ranks_of(finding.ranks), *finding.first_step, error, error.ends_with('.') ? "" : ".");
@@ -94,9 +104,10 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.first_step = std::max<std::int64_t>(first.step, 1);
   finding.evidence["kind"] = first.kind;
   const bool continued = went_on(timeline, first);
+  if (continued || left(timeline, first)) finding.evidence["kind"] = kLeft;
   if (continued) {
-    finding.evidence["kind"] = kWentOn;
     finding.certainty = Certainty::kLikely;
+    finding.evidence["caught"] = true;
   }
   finding.evidence["error"] = telling_line(first.text);
   finding.evidence["phase"] = first.phase;
@@ -127,9 +138,9 @@ const Rule kRankCrashed = {.code = "DDP504",
                            .scope = Scope::kJob,
                            .on_mesh = OnMesh::kHolds,
                            .rank_failed = true,
-                           .explains = {{&kStalledRank, "", kWentOn},
-                                        {&kCollectiveMismatch, "", kWentOn},
-                                        {&kUnevenInputs, "", kWentOn},
-                                        {&kRankLocalCollective, "", kWentOn}}};
+                           .explains = {{&kStalledRank, "", kLeft},
+                                        {&kCollectiveMismatch, "", kLeft},
+                                        {&kUnevenInputs, "", kLeft},
+                                        {&kRankLocalCollective, "", kLeft}}};
 
 }  // namespace ddp_doctor

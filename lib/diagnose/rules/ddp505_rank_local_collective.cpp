@@ -41,6 +41,6 @@ const Rule kRankLocalCollective = {.code = "DDP505",
                                    .scope = Scope::kJob,
                                    .needs = {.ranks = 2},
                                    .on_mesh = OnMesh::kHolds,
-                                   .explains = {{.rule = &kRankCrashed, .except = "went-on"}}};
+                                   .explains = {{.rule = &kRankCrashed, .except = "left"}}};
 
 }  // namespace ddp_doctor
