@@ -245,10 +245,11 @@ void add_output_flags(CLI::App& app, OutputOptions& options) {
   app.add_option("--color", options.color, "Color the text report")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
-  app.add_flag("-v,--verbose", options.verbose,
-               "Print every detail of the report, and log to stderr what ddp-doctor does; -vv logs "
-               "what it tries, for a bug report. check and bisect then pass on what the program "
-               "writes");
+  // CLI11 2.4 counts a flag that is bound to a number as given, always.
+  app.add_flag_function(
+      "-v,--verbose", [&options](std::int64_t times) { options.verbose = static_cast<int>(times); },
+      "Print every detail of the report, and log to stderr what ddp-doctor does; -vv logs what it "
+      "tries, for a bug report. check and bisect then pass on what the program writes");
   app.add_flag("-q,--quiet", options.quiet, "Print the verdict only")->excludes("--verbose");
 }
 
