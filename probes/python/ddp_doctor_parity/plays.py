@@ -101,28 +101,36 @@ class Script:
 
     def _items(self, stream, number, rank_parts):
         """The items of the steps from `number` on: an iterator that is read ahead gave them in earlier intervals."""
-        drawn = {}
+        drawn, forwards = {}, {}
         for content in rank_parts:
             for step, interval in content["intervals"]:
                 drawn[step] = interval.get(stream, [])
+                forwards[step] = len(interval.get(("inputs",), []))
         if self.cycle > 1:
             return [item for i in range(self.cycle) for item in drawn.get(number + i, [])]
         if stream not in self.count:
             self.count[stream] = self._count(stream)
         count, ahead = self.count[stream]
-        earlier = [item for step in sorted(drawn) if step < number for item in drawn[step]]
-        mine = (earlier[len(earlier) - ahead:] if ahead else []) + drawn[number]
+        earlier = [step for step in sorted(drawn) if step < number]
+        ready = [item for step in earlier for item in drawn[step]]
+        if forwards[number] == count:  # one for each batch: the others are not used yet, none at the end of an epoch
+            ahead = len(ready) - sum(forwards[step] for step in earlier) if ahead else 0
+        mine = (ready[len(ready) - ahead:] if ahead > 0 else []) + drawn[number]
         return mine[:count] if len(mine) >= count else None
 
     def _count(self, stream):
         """(micro-batches in a step, batches that are read ahead), from the first steps."""
-        draws = []
+        draws, forwards = [], []
         for number in self.numbers[:3]:
-            content = self.file(self.ranks[0], number)
-            draws.append(len(dict(content["intervals"])[number].get(stream, [])))
-        if len(draws) == 1 or draws[1] == 0 or self.numbers[1] != self.numbers[0] + 1:
+            interval = dict(self.file(self.ranks[0], number)["intervals"])[number]
+            draws.append(len(interval.get(stream, [])))
+            forwards.append(len(interval.get(("inputs",), [])))
+        if len(draws) == 1 or self.numbers[1] != self.numbers[0] + 1:
             return draws[0], 0
-        if len(draws) == 3 and draws[0] == draws[2] > draws[1]:
+        if draws[1] == 0:  # an epoch of two steps, all of it read in the first one?
+            all_read = forwards[0] == forwards[1] and draws[0] == 2 * forwards[0]
+            return (forwards[0], forwards[0]) if all_read else (draws[0], 0)
+        if len(draws) == 3 and draws[0] == draws[2] > draws[1] and self.numbers[2] == self.numbers[1] + 1:
             return draws[0], 0  # the second step got what was left of an epoch
         return draws[1], max(0, draws[0] - draws[1])
 
