@@ -427,21 +427,29 @@ std::optional<double> factor_of_shards(const Timeline& timeline, const TimelineS
   return factors[factors.size() / 2];
 }
 
-// Ranks that hold shards of one parameter scaled them by different factors. Stages of a pipeline,
-// which share no parameter, may be clipped apart.
+// Ranks that together hold one parameter scaled their shards by different factors. Stages of a
+// pipeline and meshes side by side may be clipped apart: they share none.
 bool shards_scaled_apart(const Timeline& timeline, const TimelineStep& step,
                          const std::map<int, double>& factors) {
   constexpr double kApart = 0.03;
-  const auto ids = timeline.trainable();
-  return std::any_of(ids.begin(), ids.end(), [&](int id) {
+  const auto& placements = timeline.layout.placements;
+  const auto apart = [&](int id, const Ranks& ranks) {
     double low = INFINITY;
     double high = 0.0;
-    for (const auto& [rank, factor] : factors) {
-      if (!step.sample(rank, id, Stage::kReducedGradient)) continue;
-      low = std::min(low, factor);
-      high = std::max(high, factor);
+    for (const int rank : ranks) {
+      const auto factor = factors.find(rank);
+      if (factor == factors.end() || !step.sample(rank, id, Stage::kReducedGradient)) continue;
+      low = std::min(low, factor->second);
+      high = std::max(high, factor->second);
     }
     return high - low > kApart * high;
+  };
+  const auto ids = timeline.trainable();
+  return std::any_of(ids.begin(), ids.end(), [&](int id) {
+    const auto declared = placements.find(timeline.tensors[static_cast<std::size_t>(id)].name);
+    return declared != placements.end() &&
+           std::any_of(declared->second.begin(), declared->second.end(),
+                       [&](const Declared& one) { return apart(id, one.by); });
   });
 }
 
