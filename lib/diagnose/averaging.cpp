@@ -89,7 +89,16 @@ Averaging averaging_of(const Timeline& timeline) {
     }
     last = step.number;
   }
+  // A few that meet by chance, beside reductions of something else, are no local SGD.
+  std::int64_t all = 0;
+  std::int64_t met = 0;
+  for (const auto& [id, count] : times) {
+    const auto numel = timeline.tensors[static_cast<std::size_t>(id)].numel;
+    all += numel;
+    met += count > 0 ? numel : 0;
+  }
   Averaging averaging;
+  if (2 * met < all) return averaging;
   const bool again =
       std::any_of(times.begin(), times.end(), [](const auto& one) { return one.second > 1; });
   for (const auto& [id, count] : times) {

@@ -14,7 +14,7 @@ inline constexpr char kAveragesWeights[] =
 
 struct Averaging {
   // Parameters that differed and became equal again, after all-reduces of at least as many elements
-  // that did not synchronize gradients.
+  // that did not synchronize gradients: most of what ever differed.
   std::set<int> averaged;
   std::set<int> left_out;  // that never did, while others were averaged twice
 };

@@ -61,7 +61,7 @@ def _observed(step):
         whole = _begins(here, self)
         result = step(self, *args, **kwargs)
         if whole is not None:
-            here.steps.optimizer_ends(whole, skipped=bool(getattr(self, "overflow", False)))
+            _ends(here, self, whole)
         return result
 
     observed.ddp_doctor = True
@@ -80,6 +80,13 @@ def _begins(here, optimizer):
     except Exception as error:
         here.failed("DeepSpeed's optimizer", error)
         return None
+
+
+def _ends(here, optimizer, whole):
+    try:
+        here.steps.optimizer_ends(whole, skipped=bool(getattr(optimizer, "overflow", False)))
+    except Exception as error:
+        here.failed("DeepSpeed's optimizer", error)
 
 
 class _Whole:
