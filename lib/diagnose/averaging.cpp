@@ -3,19 +3,34 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "lib/diagnose/facts.h"
 
 namespace ddp_doctor {
 namespace {
 
-// Equal before the optimizer's update, judged by the sampled values.
-bool equal_before(const TimelineStep& step, int id) {
-  const auto first = step.sample(step.first_rank(), id, Stage::kWeightBefore);
-  return first && std::all_of(step.here->begin(), step.here->end(), [&](int rank) {
-           const auto seen = step.sample(rank, id, Stage::kWeightBefore);
-           return seen && seen->values == first->values;
-         });
+// Whether what is sampled of a weight is equal on all ranks; none if a rank has no sample.
+std::optional<bool> equal_samples(const TimelineStep& step, int id, Stage stage) {
+  const auto first = step.sample(step.first_rank(), id, stage);
+  if (!first) return std::nullopt;
+  for (const int rank : *step.here) {
+    const auto seen = step.sample(rank, id, stage);
+    if (!seen) return std::nullopt;
+    if (seen->values != first->values) return false;
+  }
+  return true;
+}
+
+// Equal before the optimizer's update, and not after the step `apart`: by all values where
+// something else than an optimizer was seen to write, else by the sampled ones.
+bool equal_again(const TimelineStep& apart, const TimelineStep& step, int id) {
+  const auto groups = step.groups(id, Stage::kWeightBefore, *step.here);
+  std::size_t seen = 0;
+  for (const auto& group : groups) seen += group.size();
+  if (seen == step.here->size()) return groups.size() == 1;
+  return equal_samples(apart, id, Stage::kWeight) == false &&
+         equal_samples(step, id, Stage::kWeightBefore) == true;
 }
 
 // Elements that the first rank sent through all-reduces of weights, or of tensors whose source is
@@ -34,16 +49,21 @@ std::int64_t averaged(const TimelineStep& step, bool outer) {
   return elements;
 }
 
-// Weights that differ across ranks, each with the elements that were averaged until it was seen so.
-using Apart = std::map<int, std::int64_t>;
+// Weights that differ across ranks: where each was last seen so, and the elements averaged until
+// then.
+struct SeenApart {
+  const TimelineStep* step;
+  std::int64_t elements;
+};
+using Apart = std::map<int, SeenApart>;
 
 // Those that this step finds equal: before its update, or after it.
 std::set<int> together_again(const TimelineStep& step, const Apart& apart,
                              const std::set<int>& differing, bool next) {
   std::set<int> together;
-  for (const auto& [id, before] : apart) {
+  for (const auto& [id, seen] : apart) {
     const bool after = step.find(step.first_rank(), id, Stage::kWeight) && !differing.contains(id);
-    if (after || (next && equal_before(step, id))) together.insert(id);
+    if (after || (next && equal_again(*seen.step, step, id))) together.insert(id);
   }
   return together;
 }
@@ -55,7 +75,7 @@ bool were_averaged(const Timeline& timeline, const std::set<int>& together, cons
   std::int64_t before = elements;
   for (const int id : together) {
     needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
-    before = std::min(before, apart.at(id));
+    before = std::min(before, apart.at(id).elements);
   }
   return !together.empty() && elements - before >= needed;
 }
@@ -85,7 +105,7 @@ Averaging averaging_of(const Timeline& timeline) {
     }
     for (const int id : now) {
       times.try_emplace(id, 0);
-      apart[id] = elements;
+      apart[id] = {&step, elements};
     }
     last = step.number;
   }

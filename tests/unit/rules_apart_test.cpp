@@ -55,12 +55,34 @@ TEST(LocalSgd, MayAverageAfterTheStepHasEnded) {
   for (int step = 1; step <= 9; ++step) {
     for (int tensor : {0, 1}) {
       run.observe(1, tensor, Stage::kWeight, 120 + step, step, step);  // never equal after a step
-      for (int rank : {0, 1})
+      for (int rank : {0, 1}) {
+        run.sample(rank, tensor, Stage::kWeight, {1.0 + rank}, step, step);
         run.sample(rank, tensor, Stage::kWeightBefore, {step % 3 == 0 ? 1.0 : 1.0 + rank}, step,
                    step);
+      }
     }
   }
   EXPECT_TRUE(averages_weights(run.build()));
+}
+
+// Two optimizers, of an actor whose gradients are averaged and a critic whose are not: what is
+// sampled of the critic's weights happens to be equal.
+TEST(LocalSgd, IsNotAFewValuesThatNeverDiffered) {
+  auto gradients = average(1);
+  gradients.moment = "before-step";
+  gradients.target = "gradient of actor.weight";
+  RunBuilder run(2, {"actor.weight", "critic.weight"}, 8);
+  for (int step = 2; step <= 8; ++step) {
+    run.observe(1, 1, Stage::kGradient, 100 + step, step, step);
+    run.observe(1, 1, Stage::kWeight, 120 + step, step, step);
+    for (int rank : {0, 1}) {
+      run.step(rank, step).optimizer = step % 2;
+      run.step(rank, step).calls.push_back(gradients);
+      for (const auto stage : {Stage::kWeight, Stage::kWeightBefore})
+        run.sample(rank, 1, stage, {1.0}, step, step);
+    }
+  }
+  EXPECT_FALSE(averages_weights(run.build()));
 }
 
 TEST(LocalSgd, MayHaveAnOuterOptimizer) {
