@@ -87,7 +87,7 @@ class Ranks(seams.Watcher):
 
     # ---- what passes
 
-    def loader_begins(self, original):
+    def loader_begins(self, number, original):
         self._random("between the batch and the optimizer step")
         iterator = original()
         if self.random_state is not None:

@@ -52,6 +52,18 @@ class Reference(seams.Watcher):
     def failed(self, where, error):
         self._end({"impossible": f"the samples could not be given to one process ({where}: {type(error).__name__}: {error})"})
 
+    def loader_begins(self, number, original):
+        self._give_again(("batch", number))
+        return original()
+
+    @seams.careful
+    def _give_again(self, stream):
+        """What the last iterator had read ahead when a step ended: here the epoch would have gone on, in the ranks' run it was over."""
+        stream = self._stream_of(stream)
+        drawn = self.drawn.get(stream, 0)
+        if stream is not None and drawn == self.drawn_before.get(stream, 0):
+            self.drawn[stream] = min(drawn, self.cycles * self._counts()[stream] * (self.times or 1))
+
     def loader_next(self, loader, original):
         stream = self._stream_of(("batch", *loader))
         return original() if stream is None else self._draw(stream)

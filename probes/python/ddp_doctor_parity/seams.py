@@ -21,8 +21,8 @@ CLASS_WEIGHTS = ("cross_entropy", "multilabel_soft_margin_loss", "nll_loss")  # 
 class Watcher:
     """What both runs are told. Methods that get data return what the program is to get in its place."""
 
-    def loader_begins(self, original):
-        """A DataLoader makes an iterator, for which it may draw random numbers."""
+    def loader_begins(self, number, original):
+        """The `number`th DataLoader, by first use, makes an iterator, for which it may draw random numbers."""
         return original()
 
     def loader_length(self, number, original):
@@ -154,8 +154,7 @@ def _loaders(torch, watcher):
 
     def begins(original):
         def __iter__(self):
-            iterator = watcher.loader_begins(functools.partial(original, self))
-            numbers.setdefault(self, len(numbers))
+            iterator = watcher.loader_begins(numbers.setdefault(self, len(numbers)), functools.partial(original, self))
             try:
                 iterator._ddp_doctor_loader = (numbers[self], self.batch_size or getattr(self.batch_sampler, "batch_size", None))
             except AttributeError:
