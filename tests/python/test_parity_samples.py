@@ -5,6 +5,7 @@ usage: test_parity_samples.py [unittest's options]
 environment: DDP_DOCTOR=bin/ddp-doctor
 """
 import collections
+import dataclasses
 import os
 import pathlib
 import sys
@@ -17,6 +18,17 @@ sys.path.insert(0, str(pathlib.Path(os.environ["DDP_DOCTOR"]).resolve().parent.p
 from ddp_doctor_parity import Impossible, samples  # noqa: E402
 
 Pair = collections.namedtuple("Pair", "x y")
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    x: torch.Tensor
+    tokens: int
+
+
+class CustomBatch:
+    def __init__(self, x, names):
+        self.x, self.names = x, names
 
 
 def numbers(first, rows, *shape):
@@ -69,9 +81,40 @@ class Join(unittest.TestCase):
     def test_mappings_and_named_tuples(self):
         a, b = numbers(0, 2, 3), numbers(10, 2, 3)
         self.assert_same(self.join({"x": a, "name": "text"}, {"x": b, "name": "text"}), {"x": torch.cat([a, b]), "name": "text"})
-        joined = self.join(Pair(a, a), Pair(b, b))
-        self.assertIsInstance(joined, Pair)
-        self.assert_same(joined.y, torch.cat([a, b]))
+
+    def test_classes_of_the_program(self):
+        a, b = numbers(0, 2, 3), numbers(10, 2, 3)
+        together = torch.cat([a, b])
+        for first, second in (
+            (Pair(a, a), Pair(b, b)), (Batch(a, 6), Batch(b, 6)), (CustomBatch(a, ["p", "q"]), CustomBatch(b, ["r", "s"])),
+        ):
+            joined = self.join(*(samples.mapped(part, lambda tensor, path: tensor.clone()) for part in (first, second)))
+            self.assertTrue(samples.is_the_programs([joined]))
+            made = samples.merged(joined, first)
+            self.assertIs(type(made), type(first))
+            self.assertTrue(torch.equal(made.x, together) and torch.equal(first.x, a))
+        self.assertEqual(made.names, ["p", "q", "r", "s"])
+        hidden = samples.mapped({"x": a, "other": unittest.TestCase}, lambda tensor, path: tensor)
+        self.assertIs(hidden["other"], unittest.TestCase)
+        hidden = samples.mapped({"x": a, "other": Join}, lambda tensor, path: tensor)
+        with self.assertRaisesRegex(Impossible, "holds type in other"):
+            self.join(hidden, hidden)
+
+    def test_numbers_beside_the_tensors(self):
+        def sentences(*lengths):
+            rows = torch.nn.utils.rnn.pad_sequence([torch.arange(2, 2 + n) for n in lengths], batch_first=True, padding_value=1)
+            return {
+                "rows": rows, "count": len(lengths), "tokens": sum(lengths), "longest": max(lengths), "scale": 0.5, "epoch": torch.tensor(7),
+                "total": torch.tensor(float(sum(lengths))), "pair": (rows, sum(lengths)),
+            }
+
+        joined = self.join(sentences(4, 2, 3), sentences(5, 1, 6))
+        self.assertEqual({key: joined[key] for key in ("count", "tokens", "longest", "scale")}, {"count": 6, "tokens": 21, "longest": 6, "scale": 0.5})
+        self.assertEqual((int(joined["epoch"]), float(joined["total"]), joined["pair"][1]), (7, 21.0, 21))
+        with self.assertRaisesRegex(Impossible, "int in seed"):
+            self.join({"x": numbers(0, 4, 3), "seed": 5}, {"x": numbers(50, 4, 3), "seed": 9})
+        with self.assertRaisesRegex(Impossible, "single number in n"):  # the samples, or the width
+            self.join({"x": numbers(0, 3, 3), "n": torch.tensor(3)}, {"x": numbers(50, 3, 3), "n": torch.tensor(3)})
 
     def test_images_and_a_list_of_what_is_in_each(self):
         a = (numbers(0, 3, 2), (scene(0, 1), scene(10, 4), scene(30, 2)))

@@ -11,7 +11,6 @@ import random
 import struct
 import sys
 import time
-from collections.abc import Mapping
 
 from . import Impossible, samples, seams, tensors
 
@@ -325,11 +324,7 @@ def input_norms(inputs):
 
 def _bytes_of(item):
     """Of all tensors in what is written."""
-    if hasattr(item, "element_size"):
-        return item.numel() * item.element_size()
-    if isinstance(item, Mapping):
-        return sum(map(_bytes_of, item.values()))
-    return sum(map(_bytes_of, item)) if isinstance(item, (list, tuple)) else 0
+    return sum(tensor.numel() * tensor.element_size() for _, tensor in samples.tensors_of(item))
 
 
 def _is_piece(parameter):

@@ -29,6 +29,7 @@ class Reference(seams.Watcher):
             self._judge()
         self.drawn = {}  # stream -> items that were given
         self.drawn_before = {}  # the same at the last step
+        self.own = {}  # stream -> a batch of the program's own class
         self.times = None  # micro-batches of one process for one of a rank; None: not known
         self.offset = 0  # steps of this process before the first play
         self.cycles = 0  # steps, or turns of all optimizers, of this process
@@ -66,7 +67,14 @@ class Reference(seams.Watcher):
 
     def loader_next(self, loader, original):
         stream = self._stream_of(("batch", *loader))
-        return original() if stream is None else self._draw(stream)
+        if stream is None:
+            return original()
+        batch = self._draw(stream)
+        if not samples.is_the_programs(batch):
+            return batch
+        if stream not in self.own:
+            self.own[stream] = original()
+        return samples.merged(batch, self.own[stream])
 
     def _stream_of(self, stream):
         """The ranks' stream of that name and number; a DataLoader may have another batch size in one process."""

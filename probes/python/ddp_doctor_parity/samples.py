@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Batches of several ranks as one: nested structures of tensors, joined along their first dimension, padded to the longest."""
 import collections
+import copy
+import dataclasses
+import functools
+import os
+import sys
 from collections.abc import Mapping
 
 from . import Impossible
@@ -15,38 +20,118 @@ class Derived:
     __hash__ = None
 
 
+class Parts:
+    """In the place of an object with tensors, such as a dataclass: what it holds. The program has its class."""
+
+    def __init__(self, kind, values):
+        self.kind, self.values = kind, values
+
+
+class Opaque:
+    """In the place of what only the program can read."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __eq__(self, other):
+        return False
+
+    __hash__ = None
+
+
 def arguments(args, kwargs):
     """Of a call: each is joined by itself, whatever their sizes."""
     return {"args": dict(enumerate(args)), "kwargs": dict(kwargs)}
 
 
+def _is_tensor(item):
+    return hasattr(item, "shape") and hasattr(item, "detach")
+
+
+def _is_named_tuple(item):
+    return isinstance(item, tuple) and hasattr(item, "_fields")
+
+
+def _named(item):
+    """{name: value} of what has named parts; None of anything else."""
+    if isinstance(item, Mapping):
+        return dict(item.items())
+    if _is_named_tuple(item):
+        return dict(zip(item._fields, item))
+    if isinstance(item, Parts):
+        return item.values
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return {field.name: getattr(item, field.name) for field in dataclasses.fields(item) if hasattr(item, field.name)}
+    if isinstance(item, (list, tuple, type)) or callable(item):
+        return None
+    values = getattr(item, "__dict__", None)
+    return dict(values) if values and any(_is_tensor(value) for value in values.values()) else None
+
+
+@functools.lru_cache(maxsize=None)
+def _is_installed(module):
+    """Whether a class of this module can be read where the program has not begun: the module is none of its own."""
+    if module in ("__main__", "__mp_main__"):
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return not file or "-packages" in file or file.startswith(os.path.dirname(os.__file__))
+
+
+def _of_its_kind(item, values):
+    """With other values for its parts."""
+    if _is_installed(type(item).__module__):
+        if isinstance(item, Mapping):
+            return _like(item, values)
+        if _is_named_tuple(item):
+            return type(item)(*values.values())
+    return Parts(item.kind if isinstance(item, Parts) else type(item).__name__, values)
+
+
 def merged(item, original):
-    """`item` with the program's own tensors where it says Derived."""
+    """`item` as the program's own `original` is: its class where it says Parts, its tensors where it says Derived."""
     if isinstance(item, Derived):
         return original
+    if isinstance(item, Parts):
+        own = _named(original) or {}
+        values = {name: merged(value, own.get(name)) for name, value in item.values.items()}
+        if isinstance(original, Mapping):
+            return _like(original, values)
+        if _is_named_tuple(original):
+            return type(original)(*values.values())
+        made = copy.copy(original)
+        for name, value in values.items():
+            object.__setattr__(made, name, value)
+        return made
     if isinstance(item, Mapping):
         return _like(item, {key: merged(value, original[key]) for key, value in item.items()})
-    if isinstance(item, tuple) and hasattr(item, "_fields"):
+    if _is_named_tuple(item):
         return type(item)(*(merged(value, other) for value, other in zip(item, original)))
-    if isinstance(item, (list, tuple)):
-        return type(item)(merged(value, other) for value, other in zip(item, original)) if len(item) == len(original) else item
+    if isinstance(item, (list, tuple)) and len(item) == len(original):
+        return type(item)(merged(value, other) for value, other in zip(item, original))
+    if isinstance(item, (list, tuple)) and len(original) > 0 and any(isinstance(value, Parts) for value in item):
+        return type(item)(merged(value, original[0]) for value in item)
     return item
+
+
+def is_the_programs(item):
+    """Whether something in it is of a class that only the program has."""
+    if isinstance(item, Parts):
+        return True
+    inner = item.values() if isinstance(item, Mapping) else item if isinstance(item, (list, tuple)) else ()
+    return any(map(is_the_programs, inner))
 
 
 def mapped(item, change, path=""):
     """The structure of `item` with change(tensor, path) in the place of its tensors. Also a copy."""
-    kind = type(item)
-    if hasattr(item, "shape") and hasattr(item, "detach"):
+    if _is_tensor(item):
         return change(item, path)
-    if isinstance(item, Mapping):
-        pairs = {key: mapped(value, change, f"{path}.{key}") for key, value in item.items()}
-        return _like(item, pairs)
-    if isinstance(item, tuple) and hasattr(item, "_fields"):
-        return kind(*(mapped(value, change, f"{path}.{name}") for name, value in zip(item._fields, item)))
+    values = _named(item)
+    if values is not None:
+        return _of_its_kind(item, {name: mapped(value, change, f"{path}.{name}") for name, value in values.items()})
     if isinstance(item, (list, tuple)):
         values = [mapped(value, change, f"{path}.{i}") for i, value in enumerate(item)]
-        return values if kind is list else kind(values)
-    return item
+        return values if type(item) is list else type(item)(values)
+    return item if _is_installed(getattr(item, "__module__", None) or "builtins") else Opaque(type(item).__name__)
 
 
 def _like(mapping, pairs):
@@ -63,15 +148,26 @@ def _like(mapping, pairs):
 
 def tensors_of(item, path=""):
     """(path, tensor) of all tensors."""
-    if hasattr(item, "shape") and hasattr(item, "detach"):
+    if _is_tensor(item):
         return [(path, item)]
-    if isinstance(item, Mapping):
-        inner = item.items()
-    elif isinstance(item, tuple) and hasattr(item, "_fields"):
-        inner = zip(item._fields, item)
-    else:
-        inner = enumerate(item) if isinstance(item, (list, tuple)) else ()
+    values = _named(item)
+    inner = values.items() if values is not None else enumerate(item) if isinstance(item, (list, tuple)) else ()
     return [pair for key, value in inner for pair in tensors_of(value, f"{path}.{key}")]
+
+
+def _is_number(item):
+    return isinstance(item, (int, float)) and not isinstance(item, bool)
+
+
+def numbers_of(item, path=""):
+    """(path, number) of all numbers beside the tensors, and of tensors of one."""
+    if _is_tensor(item):
+        return [(path, item.item())] if item.dim() == 0 and not item.is_complex() else []
+    if _is_number(item):
+        return [(path, item)]
+    values = _named(item)
+    inner = values.items() if values is not None else enumerate(item) if isinstance(item, (list, tuple)) else ()
+    return [pair for key, value in inner for pair in numbers_of(value, f"{path}.{key}")]
 
 
 def rows_of(item):
@@ -86,13 +182,17 @@ def signature(item):
 
 class Layout:
     """How batches are laid out, as seen in the batches themselves: by which values shorter rows were filled up, and on which side; which dimension
-    has the samples."""
+    has the samples; what the numbers beside the tensors count."""
 
     def __init__(self):
+        self.with_numbers = []  # batches
+        self.numbers = None  # path -> what it may be: keys of measures(), and the number itself if it is always the same
         self.fillers = collections.defaultdict(collections.Counter)  # path -> (side, value) -> rows
         self.dimensions = collections.defaultdict(collections.Counter)  # path -> dimension -> batches
 
     def see(self, item, size):
+        if numbers_of(item):
+            self.with_numbers.append(item)
         for path, tensor in tensors_of(item):
             if tensor.dim() > 0:
                 self.dimensions[path][_dimension_of_samples(tensor, size)] += 1
@@ -105,6 +205,46 @@ class Layout:
             for side, last, before in (("right", rows[:, -1], rows[:, -2]), ("left", rows[:, 0], rows[:, 1])):
                 for value in last[last == before].tolist():
                     self.fillers[path][side, value] += 1
+
+    def measures(self, item):
+        """What a number in a batch may be: ("count", ...) adds up where batches are joined, ("size", ...) is that of the largest."""
+        measures = {("count", "samples"): rows_of(item)}
+        for path, tensor in tensors_of(item):
+            if tensor.dim() == 0 or tensor.numel() > 1 << 22:
+                continue
+            measures["count", path, "elements"] = tensor.numel()
+            measures["count", path, "rows"] = len(tensor)
+            for d in range(1, tensor.dim()):
+                measures["size", path, d] = tensor.size(d)
+            if tensor.is_floating_point():
+                continue
+            for value in {0, -100, self.filler(path)[1]}:
+                measures["count", path, value] = int((tensor != value).sum())
+            if tensor.dim() == 1:  # lengths
+                measures["count", path, "sum"] = int(tensor.sum())
+                measures["size", path, "largest"] = int(tensor.max()) if len(tensor) else 0
+        return measures
+
+    def _tell_numbers(self):
+        self.numbers = {}
+        for item in self.with_numbers:
+            measures = self.measures(item)
+            for path, number in numbers_of(item):
+                may_be = {key for key, measure in measures.items() if measure == number} | {number}
+                self.numbers[path] = self.numbers.get(path, may_be) & may_be
+
+    def number(self, path, values):
+        """That of a joined batch, of those of its parts; None if it cannot be told."""
+        if self.numbers is None:
+            self._tell_numbers()
+        may_be = self.numbers.get(path, set())
+        kinds = {key[0] for key in may_be if isinstance(key, tuple)}
+        constant = any(not isinstance(key, tuple) for key in may_be)
+        if not kinds or (constant and ("count", "samples") not in may_be):
+            return values[0] if all(value == values[0] for value in values) else None
+        joined = {"count": sum(values), "size": max(values)}
+        told = {joined[kind] for kind in kinds}
+        return told.pop() if len(told) == 1 else None
 
     def filler(self, path):
         """(side, value)"""
@@ -129,14 +269,13 @@ def _walk(parts, size, tensors, lists, others, path=""):
     others(parts, path) in that of what else it has."""
     first = parts[0]
     further = lambda values, name, size: _walk(values, size, tensors, lists, others, f"{path}.{name}")
-    if hasattr(first, "shape") and hasattr(first, "detach"):
+    if _is_tensor(first):
         return tensors(parts, path)
-    if isinstance(first, Mapping):
-        if any(set(part) != set(first) for part in parts):
-            raise Impossible(f"the ranks' batches have different keys ({', '.join(map(str, first))})")
-        return _like(first, {key: further([part[key] for part in parts], key, size) for key in first})
-    if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(further(list(values), name, size) for name, values in zip(first._fields, zip(*parts))))
+    named = [_named(part) for part in parts]
+    if named[0] is not None:
+        if any(each is None or set(each) != set(named[0]) for each in named):
+            raise Impossible(f"the ranks' batches have different keys ({', '.join(map(str, named[0]))})")
+        return _of_its_kind(first, {key: further([each[key] for each in named], key, size) for key in named[0]})
     if isinstance(first, (list, tuple)):
         fields, rows = _fields(parts, size)
         if fields:
@@ -148,13 +287,28 @@ def _walk(parts, size, tensors, lists, others, path=""):
 def join(torch, parts, layout, size=None):
     """One batch of those of several ranks, rank by rank. `size`: samples in a batch of one rank, where that is known."""
 
+    def cat(parts, path):
+        if parts[0].dim() > 0:
+            return _cat(torch, parts, path, layout)
+        number = layout.number(path, [part.item() for part in parts])
+        if number is None:
+            raise Impossible(f"a batch holds a single number{_in(path)}, and what it would be in a joined batch cannot be told")
+        return torch.tensor(number, dtype=parts[0].dtype)
+
     def same(parts, path):
         first = parts[0]
-        if all(type(part) is type(first) and part == first for part in parts):
+        number = layout.number(path, parts) if all(map(_is_number, parts)) else None
+        if number is not None:
+            return number
+        if not _is_number(first) and all(type(part) is type(first) and part == first for part in parts):
             return first
-        raise Impossible(f"a batch holds {type(first).__name__}{f' in {path[1:]}' if path else ''}, which cannot be joined across ranks")
+        raise Impossible(f"a batch holds {getattr(first, 'kind', type(first).__name__)}{_in(path)}, which cannot be joined across ranks")
 
-    return _walk(parts, size, lambda parts, path: _cat(torch, parts, path, layout), lambda parts: [value for part in parts for value in part], same)
+    return _walk(parts, size, cat, lambda parts: [value for part in parts for value in part], same)
+
+
+def _in(path):
+    return f" in {path[1:]}" if path else ""
 
 
 def _fields(parts, size):
@@ -163,7 +317,7 @@ def _fields(parts, size):
     if any(len(part) != len(first) for part in parts):
         return False, size
     if any(isinstance(value, (str, bytes, int, float, bool)) for value in first):
-        return all(part == first for part in parts), size
+        return any(map(tensors_of, first)) or all(part == first for part in parts), size
     rows = []
     for part in parts:
         values = [value for value in part if tensors_of(value)]
@@ -194,13 +348,8 @@ def _may_hold(value, rows):
 
 
 def _cat(torch, parts, path, layout):
-    first = parts[0]
-    if first.dim() == 0:
-        if all(torch.equal(part, first) for part in parts):
-            return first
-        raise Impossible(f"a batch holds a single number{f' in {path[1:]}' if path else ''} that differs between ranks")
-    if any(part.dim() != first.dim() for part in parts):
-        raise Impossible(f"the ranks' batches have different dimensions{f' in {path[1:]}' if path else ''}")
+    if any(part.dim() != parts[0].dim() for part in parts):
+        raise Impossible(f"the ranks' batches have different dimensions{_in(path)}")
     parts = [layout.samples_first(path, part) for part in parts]
     joined = torch.cat([padded(torch, part, _longest(parts), *layout.filler(path)) for part in parts])
     return layout.samples_first(path, joined).contiguous()
