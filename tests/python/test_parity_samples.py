@@ -218,7 +218,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(samples.counts_of((numbers(0, 2, 3), [scene(0, 3), scene(0, 4)]))["boxes"], 7)
 
     def test_what_the_program_computes_itself(self):
-        given = samples.arguments([numbers(0, 2, 1), samples.Derived()], {})
+        given = samples.mapped(samples.arguments([numbers(0, 2, 1), samples.Derived()], {}), lambda tensor, path: tensor)
         mine = torch.zeros(2)
         merged = samples.merged(given, samples.arguments([torch.ones(2, 1), mine], {}))
         self.assertIs(merged["args"][1], mine)

@@ -159,11 +159,18 @@ class Script:
         """(rank, micro-batch) whose gradients are computed one by one; None: all of a rank together."""
         if len(self.shared) == 1:
             return []
-        counts = {len(per_rank[0]) for per_rank in step.micro_batches.values()}
-        count = counts.pop() if len(counts) == 1 else 1
+        count = self._micro_batches(step)
         if count > 1 and len(self.shared) * count <= MAX_ALONE:
             return [(position, m) for position in self.shared for m in range(count)]
         return [(position, None) for position in self.shared] if len(self.shared) <= MAX_ALONE else []
+
+    def _micro_batches(self, step):
+        """How many a rank takes in a step: each has a backward of its own, and could stand in the place of another. Other forwards, such as
+        those of a generator and of its discriminator, belong together."""
+        counts = {len(per_rank[0]) for per_rank in step.micro_batches.values()}
+        kinds = [{str([(path, t.dtype, t.dim()) for path, t in samples.tensors_of(item)]) for item in per_rank[0]} for per_rank in step.micro_batches.values()]
+        backwards = sum(len(part[0]["losses"]) for part in step.parts)
+        return backwards if counts == {backwards} and all(len(kind) == 1 for kind in kinds) else 1
 
     def pads(self, step):
         return any(

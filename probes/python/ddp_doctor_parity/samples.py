@@ -74,7 +74,7 @@ def _is_installed(module):
     if module in ("__main__", "__mp_main__"):
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
-    return not file or "-packages" in file or file.startswith(os.path.dirname(os.__file__))
+    return module == __name__ or not file or "-packages" in file or file.startswith(os.path.dirname(os.__file__))
 
 
 def _of_its_kind(item, values):
