@@ -4,7 +4,7 @@
 //
 //   torchrun --no-python --nproc-per-node=2 ddp-doctor run train.py
 //
-// The process with local rank 0 prints the report, once the other ranks of this machine have ended;
+// The process with rank 0 prints the report, once the other ranks of its machine have ended;
 // its exit code is the verdict. The others print nothing, and exit as their program did.
 #pragma once
 
