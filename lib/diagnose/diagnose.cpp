@@ -14,13 +14,15 @@
 namespace ddp_doctor {
 namespace {
 
+constexpr char kShardsReduced[] =
+    "the local gradients of sharded parameters are not seen before they are reduced";
 constexpr char kNeedsAll[] = "it needs the records of all ranks together";
 
 // Why there are fewer than `wanted` steps.
 std::string too_few_steps(const Timeline& timeline, std::size_t wanted) {
   const bool nothing = std::none_of(timeline.tensors.begin(), timeline.tensors.end(),
                                     [](const auto& tensor) { return tensor.kind == "parameter"; });
-  if (nothing) return "no parameter is one that every rank has";
+  if (nothing) return "there is no parameter that every rank has";
   return wanted == 1 ? kNoCompleteStep : "fewer than two steps were completed by every rank";
 }
 
@@ -36,7 +38,7 @@ Verdict check_rule(const Rule& rule, const Timeline& timeline) {
   } catch (const RecordError&) {
     throw;
   } catch (const std::exception& error) {
-    return Undecidable{std::string("the rule failed: ") + error.what()};
+    return Undecidable{std::string("internal error, please report it: ") + error.what()};
   }
 }
 
@@ -116,6 +118,10 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
       continue;
     }
     auto& found = std::get<std::vector<Finding>>(verdict);
+    if (found.empty() && rule.of_reductions && timeline.layout.reduces_into_shards) {
+      diagnosis.not_checked.push_back({rule.code, kShardsReduced});
+      continue;
+    }
     const std::string& parallel = timeline.layout.model_parallel;
     const bool holds = rule.on_mesh == OnMesh::kHolds ||
                        std::all_of(found.begin(), found.end(), [&](const Finding& finding) {

@@ -170,8 +170,8 @@ class Judge {
       found_.where = place_of(*at->second);
     }
     return set_reason(Reason::kUneven, std::move(culprits),
-                      found_.decided ? "it decided alone to stop, before its data ended"
-                      : exhausted    ? "its data loader was exhausted"
+                      found_.decided ? "decided alone to stop, before the data ended"
+                      : exhausted    ? "the data loader was exhausted"
                                      : "");
   }
 

@@ -72,6 +72,8 @@ struct Rule {
   bool lasting = false;
   OnMesh on_mesh = OnMesh::kUndecided;
   std::string_view holds_on_mesh = "";  // findings of this kind hold there in any case
+  // It compares reduced gradients with the local ones.
+  bool of_reductions = false;
   // It says that replicas differ, but not why.
   bool only_a_difference = false;
   // It says that a rank failed: its evidence has the error.

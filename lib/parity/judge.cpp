@@ -230,9 +230,10 @@ class StepJudge {
       of = "micro-batches, rank by rank,";
     }
     finding.message = fmt::format(
-        "In step {} the gradients of the {} enter the synchronized one with the weights {:.4f}; "
-        "one process on the same samples weighs them {:.4f}{}. The ranks' losses are means over "
-        "unequal counts, and DistributedDataParallel takes the mean of these means.",
+        "In step {} the synchronized gradient weighs the gradients of the {} {:.4f}; one process "
+        "on "
+        "the same samples weighs them {:.4f}{}. The ranks' losses are means over unequal counts, "
+        "and the mean over the ranks is a mean of these means.",
         step_.step, of, fmt::join(shown.first, ", "), fmt::join(shown.second, ", "), as);
     finding.prescription.text = fmt::format(
         "divide by the count of all ranks: sum the loss over the rank's own {}, all_reduce their "
@@ -346,18 +347,18 @@ class StepJudge {
                        {"cosine", cosine(parameter->products)}});
       if (described.size() < kNamed)
         described.push_back(
-            clean ? fmt::format("{} {:.4f} times", parameter->name, k)
+            clean ? fmt::format("{} {:.4f}", parameter->name, k)
             : std::isfinite(rest)
-                ? fmt::format("{} {:.2f} times (rest {:.0e})", parameter->name, k, rest)
-                : parameter->name + ", which has none in one process");
+                ? fmt::format("{} {:.2f}, and {:.0e} beside it", parameter->name, k, rest)
+                : parameter->name + ", with no gradient in one process");
     }
     if (different_.size() > kNamed)
       described.push_back(fmt::format("and {} more", different_.size() - kNamed));
     finding.message = fmt::format(
         "In step {} the synchronized gradients of {} of {} parameters are not those that one "
-        "process computes on the same samples: {}. {}.",
+        "process computes on the same samples, but these multiples of them: {}. {}.",
         step_.step, different_.size(), step_.parameters.size(), fmt::join(described, "; "),
-        equal_.empty() ? "No parameter has the right one"
+        equal_.empty() ? "No parameter has the right gradient"
                        : fmt::format("The other {} are right", equal_.size()));
     finding.prescription.text =
         "look for what reaches only these parameters: a term of the loss that one rank adds alone, "

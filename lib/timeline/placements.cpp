@@ -217,6 +217,7 @@ Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPl
   for (const auto& [name, declared] : layout.placements) {
     for (const auto& [placement, by] : declared) {
       if (placement.replicated()) continue;
+      layout.reduces_into_shards |= shards_data_parallelism(placement);
       const auto ranks = placement.mesh.ranks.size();
       const bool some = ranks > 0 && ranks < world_size;
       if (shards_data_parallelism(placement) && !some) continue;
@@ -224,7 +225,7 @@ Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPl
       layout.meshes_side_by_side = (first || layout.meshes_side_by_side) &&
                                    shards_data_parallelism(placement) && exchange.empty();
       if (first)
-        layout.model_parallel = fmt::format("{} is only a part of a parameter ({} of {})", name,
+        layout.model_parallel = fmt::format("each rank holds only a part of {} ({} of {})", name,
                                             fmt::join(placement.kinds, ", "), placement.source);
     }
   }
@@ -234,7 +235,8 @@ Layout layout_of(const std::map<int, const RankRecord*>& records, const StatedPl
   for (const auto& [name, all] : layout.stated) {
     for (const auto& along : all) {
       if (!along.replicated)
-        layout.model_parallel = fmt::format("{} is only a part of a parameter, as is stated", name);
+        layout.model_parallel =
+            fmt::format("each rank holds only a part of {}, as is stated", name);
     }
   }
   return layout;

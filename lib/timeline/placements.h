@@ -35,6 +35,8 @@ struct Layout {
   // data parallelism, whose parameters may be sharded.
   std::string model_parallel;
   bool pipeline = false;  // the ranks are stages of one
+  // Data parallelism that reduces gradients into shards: the local ones are not seen.
+  bool reduces_into_shards = false;
   // Part of the ranks share what fully_shard spreads over them; the others may have replicas of it.
   bool meshes_side_by_side = false;
 

@@ -445,8 +445,8 @@ void place_by_wrapper(const Timeline& timeline, const TimelineStep* start, Repli
 // What wrappers cover is replicated over their process groups.
 void place_wrapped(Timeline& timeline, const std::vector<Ranks>& sets, ReplicaGroups& groups) {
   timeline.layout.model_parallel =
-      "the wrappers' process groups are a part of the ranks, and parameters are stated to be "
-      "replicated across them";
+      "each wrapper's process group has only some of the ranks, and parameters are stated to be "
+      "replicated across these groups";
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind == "parameter" && tensor.wrapper) groups.of[tensor.id] = {sets, sets};
   }
@@ -534,8 +534,8 @@ void tell_replicas_apart(Timeline& timeline) {
   timeline.updated_by_some = updated_by_some(timeline);
   if (const auto count = timeline.updated_by_some.size(); count > 0)
     timeline.notes.push_back(fmt::format(
-        "{} parameter{} updated by the optimizers of some ranks only, and equal on every rank "
-        "before the next step (a sharded optimizer): compared there",
+        "{} parameter{} updated by the optimizers of some ranks only (a sharded optimizer), and "
+        "compared before the next step, where every rank has the same",
         count, count == 1 ? " is" : "s are"));
   // Wrappers whose ignored parameters begin apart, or some of them: each rank has its own.
   std::set<std::optional<int>> own_wrappers;

@@ -94,10 +94,10 @@ class Reader {
       } else if (auto found = completed(groups, all_); !found.empty()) {
         known.push_back({{named(found), found}, first->replicated});
       } else {
-        note(
-            fmt::format("not used: what ddp_doctor.placement() states of {}: the process groups "
-                        "of the ranks overlap; pass each rank's group of the same dimension",
-                        name));
+        note(fmt::format(
+            "not used: ddp_doctor.placement() of {}: the ranks' process groups overlap; "
+            "pass each rank's group of the same dimension",
+            name));
       }
     }
     return known;
@@ -112,7 +112,7 @@ class Reader {
       std::vector<std::string> names;
       for (const auto& one : dimensions_) names.push_back(one.name);
       note(fmt::format(
-          "not used: {} names a dimension {} of the mesh; {}", who, dimension,
+          "not used: {}: no dimension is named {}; {}", who, dimension,
           names.empty()
               ? "no DeviceMesh of the program has names: give mesh_shape and mesh_dim_names in "
                 "[placement], or pass process groups to ddp_doctor.placement()"

@@ -143,7 +143,7 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records,
     const bool all = ranks == timeline.ranks();
     std::string who;
     for (const int rank : ranks) who += (who.empty() ? "rank " : ", ") + std::to_string(rank);
-    timeline.notes.push_back(fmt::format("not examined{}: {}", all ? "" : " (" + who + ")", text));
+    timeline.notes.push_back(all ? text : who + ": " + text);
   }
   for (int rank : timeline.ranks()) {
     const auto* record = timeline.record(rank);

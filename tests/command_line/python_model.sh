@@ -33,7 +33,7 @@ PY
 doctor 0 bisect --model "$corpus/ddp201_unused_parameters_3.py" -- bug
 printed '^  confidence \(2 parameters\): ranks 0 and 1, in [0-9]+ of [0-9]+ steps?, first in step 1$'
 printed '^  confidence: completes, nothing is unused$'
-printed '^Verdict: confidence explains it'
+printed '^Verdict: confidence explains the unused parameters'
 doctor 0 bisect --model "$corpus/ddp201_unused_parameters_3.py" -- fixed
 printed '^Verdict: no parameter is unused$'
 

@@ -34,13 +34,13 @@ doctor 0 report "$work/run"
 printf '[placement]\n"nrom.*" = { cp = "replicate" }\n"*" = { cp = "shard" }\n' >ddp-doctor.toml
 doctor 1 report "$work/run"
 printed 'not used: "nrom.\*" in .placement. matches no parameter'
-printed 'names a dimension cp of the mesh; no DeviceMesh of the program has'
+printed 'no dimension is named cp; no DeviceMesh of the program has'
 wrong() {
   printf "$1" >ddp-doctor.toml
   doctor 2 report "$work/run"
   complained "$2"
 }
 wrong '[placement]\n"*" = { cp = "replciate" }\n' 'line 2: .placement. "\*": cp is "replicate" or "shard", not "replciate"; did you mean replicate?'
-wrong '[placement]\n"*" = "replicate"\n' '"\*" names dimensions: { tp = "replicate" }'
+wrong '[placement]\n"*" = "replicate"\n' '"\*" must have a placement for each dimension, such as { tp = "replicate" }'
 wrong '[placement]\nmesh_shape = [2, 2]\n' 'mesh_shape has 2 sizes and mesh_dim_names 0 names'
-wrong '[placement]\nmesh_shape = 4\nmesh_dim_names = ["dp"]\n' 'mesh_shape is a list, as \[2, 4\]'
+wrong '[placement]\nmesh_shape = 4\nmesh_dim_names = ["dp"]\n' 'mesh_shape must be a list, such as \[2, 4\]'

@@ -268,10 +268,9 @@ TEST(ParityWeighting, SolvesForTheWeightsOfTheRanks) {
   EXPECT_THAT(finding.evidence.at("weights").get<Vector>(), Each(DoubleNear(0.5, 1e-5)));
   EXPECT_THAT(finding.evidence.at("one_process").get<Vector>(),
               ElementsAre(DoubleNear(0.25, 1e-5), DoubleNear(0.75, 1e-5)));
-  EXPECT_THAT(finding.message,
-              HasSubstr("the gradients of the ranks enter the synchronized one with the weights "
-                        "0.5000, 0.5000; one process on the same samples weighs them 0.2500, "
-                        "0.7500, in proportion to the number of "));
+  EXPECT_THAT(finding.message, HasSubstr("weighs the gradients of the ranks 0.5000, 0.5000; one "
+                                         "process on the same samples weighs them 0.2500, "
+                                         "0.7500, in proportion to the number of "));
   EXPECT_THAT(finding.prescription.text, HasSubstr("tokens, all_reduce their count, then"));
 }
 
@@ -354,7 +353,7 @@ TEST(ParityParameters, NamesThoseThatDiffer) {
   ASSERT_THAT(finding.parameters, SizeIs(1));
   EXPECT_EQ(finding.parameters[0].name, "layer1");
   EXPECT_THAT(finding.message, HasSubstr("of 1 of 3 parameters are not those"));
-  EXPECT_THAT(finding.message, HasSubstr("layer1 0.5000 times. The other 2 are right."));
+  EXPECT_THAT(finding.message, HasSubstr("layer1 0.5000. The other 2 are right."));
   const auto& row = finding.evidence.at("factors").at(0);
   EXPECT_NEAR(row.at("k").get<double>(), 0.5, 1e-6);
   EXPECT_NEAR(row.at("cosine").get<double>(), 1, 1e-6);
@@ -366,8 +365,8 @@ TEST(ParityParameters, HasAFactorForEach) {
     planted.ranks[p] = times(2 + static_cast<double>(p), planted.ranks[p]);
   const auto finding = finding_of_parity(judged(planted.step()));
   EXPECT_EQ(finding.rule, kParityParameters.code);
-  EXPECT_THAT(finding.message, HasSubstr("layer0 2.0000 times; layer1 3.0000 times"));
-  EXPECT_THAT(finding.message, HasSubstr("and 3 more. No parameter has the right one."));
+  EXPECT_THAT(finding.message, HasSubstr("layer0 2.0000; layer1 3.0000"));
+  EXPECT_THAT(finding.message, HasSubstr("and 3 more. No parameter has the right gradient."));
   EXPECT_THAT(finding.evidence.at("factors"), SizeIs(9));
 }
 
@@ -376,7 +375,7 @@ TEST(ParityParameters, HasOneWithoutAGradientInOneProcess) {
   planted.one[2] = planted.alone[2][0] = planted.alone[2][1] = Vector(30, 0.0);
   const auto finding = finding_of_parity(judged(planted.step()));
   EXPECT_EQ(finding.rule, kParityParameters.code);
-  EXPECT_THAT(finding.message, HasSubstr("layer2, which has none in one process"));
+  EXPECT_THAT(finding.message, HasSubstr("layer2, with no gradient in one process"));
   EXPECT_EQ(finding.evidence.at("factors").at(0).at("rest"), -1.0);
 }
 

@@ -101,7 +101,7 @@ TEST(NotReducedOverDimension, NamesTheRanksThatAReductionLeavesOut) {
   const auto finding = found("DDP114", part(shard(run), {3}));
   ASSERT_TRUE(finding);
   EXPECT_THAT(finding->ranks, ElementsAre(3));
-  EXPECT_THAT(finding->message, HasSubstr("rank 3 has another gradient than the others"));
+  EXPECT_THAT(finding->message, HasSubstr("rank 3 has a different gradient"));
   EXPECT_EQ(finding->prescription.strategy, "");
 }
 
@@ -338,6 +338,22 @@ TEST(GradientScale, SeesTheDivideFactorOfFullyShard) {
   EXPECT_FALSE(with("1.0", R"([{"factor": 4.0, "ranks": 4}])"));
   EXPECT_FALSE(with("0.01", R"([{"factor": 1.0, "ranks": 4}])")) << "a mean over all tokens";
   EXPECT_FALSE(with("1.0", "[]"));
+}
+
+TEST(GradientScale, IsNotCheckedWhereGradientsAreReducedIntoShards) {
+  const auto reason = [](const char* rule, const char* source) {
+    auto run = on_mesh(kReplicated, kSharded, source);
+    const auto diagnosis = diagnose(run.build());
+    const auto& all = diagnosis.not_checked;
+    const auto one =
+        std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.rule == rule; });
+    return one == all.end() ? std::string() : one->reason;
+  };
+  for (const char* rule : {"DDP107", "DDP115"}) {
+    EXPECT_THAT(reason(rule, "fully_shard"), HasSubstr("not seen before they are reduced"));
+    EXPECT_THAT(reason(rule, "DTensor"),
+                testing::Not(HasSubstr("not seen before they are reduced")));
+  }
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST_F(Unprobed, NamesTheInterpretersOption) {
     process_.words = {"/venv/bin/python3.11", "-X", "dev", word, "train.py"};
     EXPECT_EQ(why(), std::string("/venv/bin/python3.11 -X dev ") + word +
                          " train.py loads torch, without the probe: python -I ignores PYTHONPATH, "
-                         "which brings it in; omit it");
+                         "through which the probe is loaded; omit -I");
   }
   process_.words = {"python", "-E", "train.py"};
   EXPECT_THAT(why(), HasSubstr("python -E ignores PYTHONPATH"));

@@ -117,11 +117,14 @@ void render_text(const ModelBisected& bisected, std::ostream& out) {
   if (!bisected.unused) {
     out << "Verdict: no parameter is unused\n";
   } else if (!bisected.smallest) {
-    out << "Verdict: inconclusive: none of the modules that were tried explains it alone\n";
+    out << "Verdict: inconclusive: freezing no module that was tried makes the program complete "
+           "without unused "
+           "parameters\n";
   } else {
-    out << fmt::format("Verdict: {} {} it: with this smallest set frozen, the program completes\n",
-                       fmt::join(*bisected.smallest, ", "),
-                       bisected.smallest->size() == 1 ? "explains" : "explain");
+    out << fmt::format(
+        "Verdict: {} {} the unused parameters: with this set frozen, the program completes\n",
+        fmt::join(*bisected.smallest, ", "),
+        bisected.smallest->size() == 1 ? "explains" : "explain");
   }
 }
 

@@ -29,7 +29,7 @@ std::vector<Value> list_of(const toml::node& node, const std::string& key, const
     if (const auto value = list->get(i)->value_exact<Value>()) values.push_back(*value);
   }
   if (list == nullptr || values.empty() || values.size() != list->size())
-    refuse(node, fmt::format("{} is a list, as {}", key, example));
+    refuse(node, fmt::format("{} must be a list, such as {}", key, example));
   return values;
 }
 
@@ -39,7 +39,10 @@ StatedKinds kinds_in(const std::string& pattern, const toml::node& node) {
   StatedKinds kinds;
   const auto* table = node.as_table();
   if (table == nullptr)
-    refuse(node, fmt::format("\"{}\" names dimensions: {{ tp = \"replicate\" }}", pattern));
+    refuse(node,
+           fmt::format(
+               "\"{}\" must have a placement for each dimension, such as {{ tp = \"replicate\" }}",
+               pattern));
   for (const auto& [dimension, kind] : *table) {
     const auto text = kind.value<std::string>().value_or("");
     if (std::find(known.begin(), known.end(), text) == known.end()) {
@@ -59,7 +62,8 @@ StatedPlacements stated_in(const toml::table& table) {
     const std::string key{name.str()};
     if (key == "mesh_shape") {
       for (const auto size : list_of<std::int64_t>(node, key, "[2, 4]")) {
-        if (size < 1 || size > 1'000'000) refuse(node, "mesh_shape has sizes from 1 on");
+        if (size < 1 || size > 1'000'000)
+          refuse(node, "each size in mesh_shape must be from 1 to 1000000");
         stated.mesh_shape.push_back(static_cast<int>(size));
       }
     } else if (key == "mesh_dim_names") {

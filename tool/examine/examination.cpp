@@ -168,7 +168,7 @@ Report examine_and_fix(const ExaminedProgram& program, const ExaminationOptions&
 Report examine_rounding(const ProgramOptions& program, const ExaminationOptions& options,
                         Streams streams) {
   Runs runs(Purpose::kRun, options, streams);
-  runs.isolate({program});
+  runs.isolate({program}, "use --tolerance bits");
   return report_of(runs, [&] {
     runs.add(program);
     if (read_examination(runs.folder()).health() == Health::kInconclusive) return;

@@ -48,7 +48,7 @@ Runs::Runs(Purpose purpose, const ExaminationOptions& options, Streams streams)
       folder_(std::make_shared<const RunFolder>(options.out)),
       terminal_(isatty(STDERR_FILENO) == 1) {}
 
-void Runs::isolate(const std::vector<ExaminedProgram>& programs) {
+void Runs::isolate(const std::vector<ExaminedProgram>& programs, const char* otherwise) {
   std::vector<ProgramOptions> writers;  // a TorchScript program writes nothing
   for (const auto& program : programs) {
     if (const auto* options = std::get_if<ProgramOptions>(&program)) writers.push_back(*options);
@@ -58,11 +58,9 @@ void Runs::isolate(const std::vector<ExaminedProgram>& programs) {
     isolation_ = std::make_unique<Isolation>(writers, folder());
   } catch (const Error& error) {
     throw Error(fmt::format(
-        "give --in-place: {} runs the program more than once, and these runs cannot be isolated "
-        "from {} ({}). With --in-place each of them finds what the others wrote there, and may "
-        "overwrite your files",
-        purpose_ == Purpose::kFix ? "--fix" : "compare", fs::current_path().string(),
-        error.what()));
+        "the program would run more than once, and the runs after the first cannot be isolated "
+        "from {} ({}): {}",
+        fs::current_path().string(), error.what(), otherwise));
   }
   if (!options_.quiet)
     streams_.err << fmt::format(

@@ -35,8 +35,12 @@ class Runs {
   // A report may read records later: the folder, which may be temporary, lasts as long as this.
   std::shared_ptr<const void> records() const { return folder_; }
 
-  // Before the first run: keeps the others of these programs apart. Throws Error if it cannot.
-  void isolate(const std::vector<ExaminedProgram>& programs);
+  // Before the first run: keeps the others of these programs apart. Throws Error if it cannot, with
+  // what the user can do instead.
+  void isolate(const std::vector<ExaminedProgram>& programs,
+               const char* otherwise =
+                   "give --in-place; then each run finds what the others wrote "
+                   "there, and may overwrite your files");
 
   // Whether a run that changes this file can be tried.
   bool can_change(const std::filesystem::path& file) const;

@@ -165,8 +165,8 @@ std::string sentence_about(const std::string& seen) {
   if (seen == "DataParallel")
     return "uses torch.nn.DataParallel (one process, several devices): there are no ranks to "
            "compare";
-  if (seen == "FullyShardedDataParallel" || seen == "fully_shard")
-    return seen + " shards parameters across the ranks: ddp-doctor does not examine it";
+  if (seen.starts_with("probe: "))
+    return "what it cannot patch in this torch is not examined (" + seen + ")";
   if (seen == "torch imported around the probe")
     return "torch was loaded by an import hook of the program that bypasses sys.meta_path and "
            "PathFinder, so the probe did not start";

@@ -112,9 +112,11 @@ std::optional<std::string> why_unprobed(const TorchProcess& process, const fs::p
     return without + "DDP_DOCTOR=0 in its environment disables it";
   if (const auto option = is_python(process.words) ? option_against(process.words) : "";
       !option.empty()) {
-    return without + fmt::format("python {} {}; omit it", option,
-                                 option == "-S" ? "does not run sitecustomize, which starts it"
-                                                : "ignores PYTHONPATH, which brings it in");
+    return without + fmt::format("python {} {}; omit {}", option,
+                                 option == "-S"
+                                     ? "does not run sitecustomize, which starts the probe"
+                                     : "ignores PYTHONPATH, through which the probe is loaded",
+                                 option);
   }
   const std::string given = value(process.environment, "PYTHONPATH");
   const auto path = split(given, ':');

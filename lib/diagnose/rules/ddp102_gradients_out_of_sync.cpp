@@ -146,16 +146,15 @@ void blame_collectives(Finding& finding, const ByHand& seen, std::size_t apart) 
         seen.call->op);
     // Averaging them again would only hide it.
     finding.prescription = {
-        "Look for what follows the reduction: an asynchronous one must be waited for, its result "
-        "copied back into .grad, and what changes the gradients then, such as noise or clipping, "
-        "must be the same on every rank.",
+        "Check what happens after the reduction: wait for it if it is asynchronous, copy its "
+        "result "
+        "back into .grad, and change gradients (noise, clipping) in the same way on every rank.",
         ""};
   } else if (seen.reduced == 0 && seen.agreeing > 0) {
     finding.evidence["kind"] = "reduced-in-some-steps";
     finding.evidence["steps_reduced"] = seen.agreeing;
-    finding.message +=
-        fmt::format(" The program reduces them in the other {} only, by a condition.",
-                    count_of(seen.agreeing, "step"));
+    finding.message += fmt::format(" The program reduces them only in the other {}.",
+                                   count_of(seen.agreeing, "step"));
     finding.prescription.text =
         "Reduce the gradients before every optimizer.step(), or call optimizer.step() only in the "
         "steps in which they are reduced.";
@@ -255,9 +254,9 @@ Finding owners_alone(const Timeline& timeline, std::size_t affected, std::size_t
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = seen;
   finding.message = fmt::format(
-      "Each parameter is updated by one rank, which then gives it to the others, and with that "
-      "rank's own gradient: in {} of {} nothing reduced the gradients. The weights agree, but what "
-      "the other ranks computed from their data is lost.",
+      "Each parameter is updated by one rank, with that rank's own gradient, and then sent to the "
+      "others: in {} of {} nothing reduced the gradients. The weights agree, but what the other "
+      "ranks computed from their data is lost.",
       affected, count_of(seen, "step"));
   finding.prescription = {
       "Reduce every gradient over all ranks, or to the rank that updates its parameter, after the "

@@ -145,7 +145,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
   finding.prescription =
       by_hand ? Prescription{"Synchronize all parameters that the optimizer holds: every group in optimizer.param_groups, every module.",
                              "allreduce-flat"}
-              : Prescription{"Use every parameter in the micro-batch that is synchronized: gradients from no_sync alone are not averaged.",
+              : Prescription{"Use every parameter in the micro-batch outside no_sync: gradients that come only from micro-batches under no_sync are not averaged.",
                              "allreduce-flat"};
   return std::vector{finding};
 }

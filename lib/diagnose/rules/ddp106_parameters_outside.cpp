@@ -57,13 +57,13 @@ Reduction reduction_of(const Timeline& timeline) {
   const auto& placements = timeline.layout.placements;
   if (placements.empty()) return {};
   if (placements.begin()->second.front().placement.source == "DeepSpeed")
-    return {"engine of DeepSpeed",
-            "they are not in the model that deepspeed.initialize got",
+    return {"the DeepSpeed engine",
+            "not in the model that deepspeed.initialize got",
             {"Give deepspeed.initialize one module that holds them, too, or all-reduce their "
              "gradients by hand before their optimizer.step().",
              ""}};
-  return {"sharding",
-          "they are plain parameters beside sharded ones",
+  return {"the sharding",
+          "plain parameters beside sharded ones",
           {"Shard them too (fully_shard on the root module, no ignored parameters), or all-reduce "
            "their gradients by hand before optimizer.step().",
            ""}};
@@ -111,14 +111,13 @@ Verdict check_parameters_outside(const Timeline& timeline) {
   // Each rank may have been meant to have its own.
   if (ignored) finding.certainty = Certainty::kLikely;
   finding.message = fmt::format(
-      "The optimizer updates {}, which no {} covers: {}. Their gradients differ across ranks in {} "
-      "of {}.",
+      "The optimizer updates {}, outside {}: {}. The gradients differ across ranks in {} of {}.",
       list_of(finding.parameters), reduction.by,
-      created    ? "they were created after it was constructed"
-      : ignored  ? "it was told to ignore them, or to reduce them later"
+      created    ? "created after the model was wrapped"
+      : ignored  ? "ignored, or reduced later, on request"
       : sharded  ? reduction.others.c_str()
-      : unfrozen ? "they were frozen or missing when it was constructed"
-                 : "their module was never wrapped",
+      : unfrozen ? "frozen or missing when the model was wrapped"
+                 : "the module was never wrapped",
       apart, count_of(steps.size(), "step"));
   const std::string construct_again =
       "Construct DistributedDataParallel again after unfreezing or adding parameters, or construct "

@@ -211,8 +211,8 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   }
   if (!by_hand && factors.front() < 1.0) {
     finding.prescription = {
-        "Divide by the world size once: DistributedDataParallel does so itself, unless a "
-        "communication hook is registered, which then does it alone.",
+        "Divide by the world size only once: in the communication hook if there is one; otherwise "
+        "DistributedDataParallel does it.",
         ""};
   } else if (by_hand) {
     // No strategy removes a program's own collectives, and averaging sums again leaves sums.
@@ -220,8 +220,8 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
         "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG.", ""};
   } else {
     finding.prescription = {
-        "Divide by the world size in the communication hook: DistributedDataParallel does not "
-        "divide once a hook is registered.",
+        "Divide by the world size in the communication hook: with a hook, DistributedDataParallel "
+        "does not divide.",
         "ddp",
         {},
         {"allreduce-flat"}};
@@ -250,10 +250,10 @@ Verdict check_divide_factor(const Timeline& timeline,
   finding.evidence["factor"] = k;
   finding.evidence["kind"] = "divide-factor";
   finding.message = fmt::format(
-      "Synchronized gradients are {:.4g} times the mean of the local gradients for all parameters: "
-      "set_gradient_divide_factor({:.4g}) replaces the division by {} ranks, and the loss is not "
-      "divided before backward.",
-      k, value[0].at("factor").get<double>(), ranks);
+      "set_gradient_divide_factor({:.4g}) replaces fully_shard's division by {} ranks, and no "
+      "division of the loss was seen: synchronized gradients are {:.4g} times the mean of the "
+      "local gradients, unless the loss makes up for it.",
+      factor, ranks, k);
   finding.prescription = {
       "Leave out set_gradient_divide_factor, or set it to the number of ranks, where the loss is "
       "the mean over a rank's own batch.",
@@ -280,6 +280,7 @@ const Rule kGradientScale = {
     .headline = "synchronized gradients are not the mean of the local ones",
     .check = check_gradient_scale,
     .scope = Scope::kWrapper,
-    .needs = {.ranks = 2, .steps = 1, .all_ranks = true}};
+    .needs = {.ranks = 2, .steps = 1, .all_ranks = true},
+    .of_reductions = true};
 
 }  // namespace ddp_doctor

@@ -389,12 +389,11 @@ std::vector<Finding> clip_by_own_norm(const Timeline& timeline,
   std::string by_rank;
   for (const auto& [rank, factor] : *factors) {
     finding.evidence["factor_by_rank"][std::to_string(rank)] = factor;
-    by_rank += fmt::format("{}{:.5g}", by_rank.empty() ? "" : ", ", factor);
+    by_rank += fmt::format("{}rank {}: {:.5g}", by_rank.empty() ? "" : ", ", rank, factor);
   }
   finding.message = fmt::format(
       "In step {} ranks that hold the same parameters have gradients that differ by one factor for "
-      "all of them ({}, relative to the lowest such rank): as if each rank clipped by the norm of "
-      "what it holds itself.",
+      "all parameters ({}), as if each rank clipped by the norm of its own part.",
       *finding.first_step, by_rank);
   finding.prescription = {
       "Clip by the norm of the whole model, which is the same on every rank: add up the squares "
@@ -484,7 +483,7 @@ std::vector<Finding> clip_by_norm_of_shards(const Timeline& timeline,
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "Each rank scaled the gradients of its shards by a factor of its own before the step ({} in "
-      "step {}), in {} of {}: it clipped by the norm of what it holds itself, not by that of the "
+      "step {}), in {} of {}: as if it clipped by the norm of its own shards, not by that of the "
       "model.",
       by_rank, *finding.first_step, affected, count_of(steps.size(), "step"));
   finding.prescription = {
@@ -530,7 +529,8 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
     by_rank += fmt::format("{}{:.4g}", by_rank.empty() ? "" : ", ", factor);
   finding.message = fmt::format(
       "Each rank multiplied its gradients by a different factor after backward and before they "
-      "were synchronized ({} in step {}), in {} of {}: the result is not the clipped mean.",
+      "were synchronized ({} in step {}), in {} of {}: the result is not the mean of the "
+      "gradients.",
       by_rank, *finding.first_step, affected, count_of(steps.size(), "step"));
   if (hook) {
     finding.where = where(timeline, "comm-hook");

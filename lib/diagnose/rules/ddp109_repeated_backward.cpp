@@ -49,8 +49,9 @@ Verdict check_repeated_backward(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "In {} of {} backward ran more than once through one forward of the wrapper: only the first "
-      "was reduced, and the gradients of {} more stayed local.",
-      affected, count_of(steps.size(), "step"), finding.evidence["not_reduced"].get<std::size_t>());
+      "backward was reduced, and the gradients of {} stayed local.",
+      affected, count_of(steps.size(), "step"),
+      count_of(finding.evidence["not_reduced"].get<std::size_t>(), "later backward"));
   finding.prescription = {
       "Add the losses and call backward once, or run a separate forward of the wrapper for each "
       "loss.",

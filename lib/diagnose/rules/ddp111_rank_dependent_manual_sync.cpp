@@ -130,7 +130,8 @@ std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
         step->number,
         finding.parameters.empty()
             ? "their number or sizes differ"
-            : "not every rank synchronized, in this order, " + list_of(finding.parameters));
+            : "some ranks did not synchronize " + list_of(finding.parameters) +
+                  ", or not in the same order");
     finding.prescription = prescription();
     return finding;
   }
@@ -185,9 +186,9 @@ std::optional<Finding> in_another_order(const Timeline& timeline) {
     if (const auto* call = first_gradient_call(*step))
       finding.where = Where{call->file, call->line};
     finding.message = fmt::format(
-        "Ranks copied their gradients into one buffer in different orders. In step {} gradients "
-        "were exchanged among {}: one rank's gradient for one of them is, bit for bit, another "
-        "rank's gradient for another.",
+        "In step {} gradients are exchanged among {}: a rank has, bit for bit, the gradient that "
+        "another rank has for a different parameter. Ranks that fill one buffer in different "
+        "orders do this.",
         step->number, list_of(finding.parameters));
     finding.prescription = {
         "Fill and read the buffer in an order that is the same on every rank, such as "

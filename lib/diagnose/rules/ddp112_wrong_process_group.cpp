@@ -89,12 +89,12 @@ std::vector<Finding> over_parts(const Timeline& timeline,
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "The ranks hold different parts of {}, and their own gradients differ, but at optimizer.step "
-      "all have the same gradient, in {} of {}: it was reduced over ranks that do not hold the "
-      "same.",
+      "all have the same gradient, in {} of {}: it was reduced over ranks that hold different "
+      "parts.",
       list_of(finding.parameters), affected, count_of(steps.size(), "step"));
   finding.prescription = {
-      "Reduce the gradients of parts, such as experts or the layers of tensor parallelism, over "
-      "the ranks that hold the same part only, and leave them alone where there is one.",
+      "Reduce the gradients of parts, such as experts or the layers of tensor parallelism, only "
+      "over the ranks that hold the same part, and not at all where a single rank holds it.",
       ""};
   return {finding};
 }

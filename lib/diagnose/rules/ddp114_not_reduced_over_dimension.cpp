@@ -305,17 +305,18 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
     for (const auto& each : texts) text += (text.empty() ? "" : " and ") + each;
     return text;
   };
-  std::string how = "they were not reduced over all of these ranks";
+  std::string how = "the gradients were not reduced over all of these ranks";
   if (!outside.empty()) {
-    how = fmt::format("{} {} another gradient than the others", ranks_of(outside),
+    how = fmt::format("{} {} a different gradient", ranks_of(outside),
                       outside.size() == 1 ? "has" : "have");
   } else if (!not_over.empty()) {
-    how = fmt::format("they were never reduced over {}{}", list(not_over),
+    how = fmt::format("the gradients were never reduced over {}{}", list(not_over),
                       over.empty() ? "" : ", only over " + list(over));
   }
   finding.message = fmt::format(
-      "{}: the ranks {} hold the same weight{}, but their gradients differ at optimizer.step in {} "
-      "of {}, and so do the weights since: {}.",
+      "{}: ranks {} hold the same weight{}, but at optimizer.step the gradients differ in {} of "
+      "{}, "
+      "and from then on the weights differ, too: {}.",
       list_of(finding.parameters), in_braces(replicas), parameters.size() == 1 ? "" : "s", affected,
       count_of(steps.size(), "step"), how);
   finding.prescription = {

@@ -140,15 +140,15 @@ Verdict check_corrupted_reduction(const Timeline& timeline) {
   finding.evidence["steps_seen"] = steps.size();
   if (hook) finding.evidence["hook"] = *hook;
   finding.message = fmt::format(
-      "What {} got back from the reduction is neither its own gradient nor the mean of all ranks, "
-      "which the others got: {}, in {} of {}, in tensors that differ across ranks.",
+      "What {} got back from the reduction is neither the rank's own gradient nor the mean of all "
+      "ranks, which the others got: {}, in {} of {}, in tensors that differ across ranks.",
       ranks_of(finding.ranks), counts, affected, count_of(steps.size(), "step"));
   finding.prescription = {
       hook ? fmt::format("Check the communication hook {}: it, or what it sends through, changes "
                          "values on {}.",
                          *hook, ranks_of(finding.ranks))
-           : fmt::format("Check the hardware of {}: its network link, memory and device. Run its "
-                         "memory and NCCL tests, and replace it for a run.",
+           : fmt::format("Check the hardware of {}: its network link, memory and device. Run "
+                         "memory and NCCL tests there, and repeat the run on other hardware.",
                          ranks_of(finding.ranks)),
       ""};
   return std::vector{finding};
@@ -164,6 +164,7 @@ const Rule kCorruptedReduction = {
     .check = check_corrupted_reduction,
     .scope = Scope::kWrapper,
     .needs = {.ranks = 2, .steps = 1, .all_ranks = true},
+    .of_reductions = true,
     .explains = {{&kGradientsOutOfSync}, {&kPartialSync}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor

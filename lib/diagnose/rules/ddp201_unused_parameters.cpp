@@ -52,10 +52,10 @@ const char* reason_for(const TimelineStep& step, int tensor) {
 const char* sentence_for(const std::string& reason) {
   if (reason == kFrozen) return "requires_grad was set to False after wrapping";
   if (reason == kReplaced)
-    return "it was replaced after wrapping, and the reducer waits for the original";
+    return "replaced after wrapping, while the reducer waits for the original";
   if (reason == kListed)
-    return "PyTorch's error lists it, and the optimizer of that step does not hold it: it was "
-           "frozen, or not used in that backward";
+    return "listed in PyTorch's error, and not held by the optimizer of that step (frozen, or not "
+           "used in that backward)";
   if (reason == kNeverCalled)
     return "not read by any operation of the forward pass, so the module was not called";
   if (reason == kDetached) {
@@ -208,7 +208,8 @@ Verdict check_unused_parameters(const Timeline& timeline) {
   if (harmful) {
     prescribe(timeline, found, finding);
     finding.message +=
-        " The bucket never became ready, so no gradient of the step was averaged and the optimizer "
+        " Their bucket never became ready, so no gradient of the step was averaged and the "
+        "optimizer "
         "stepped on local gradients; PyTorch raises an error only at the next forward.";
   } else if (through_wrapper) {
     finding.message +=

@@ -144,9 +144,9 @@ Verdict check_rank_dependent_graph(const Timeline& timeline) {
   if (dependence.frozen) {
     finding.evidence["kind"] = "requires_grad";
     finding.message = fmt::format(
-        "requires_grad of {} is off on {} and on on the other ranks, from step {} on: ranks "
+        "From step {} on, requires_grad of {} is False on {} and True on the other ranks: ranks "
         "without a gradient contribute zeros to the mean, or the others wait for them.",
-        list_of(finding.parameters), ranks_of(finding.ranks), *finding.first_step);
+        *finding.first_step, list_of(finding.parameters), ranks_of(finding.ranks));
     finding.prescription = {
         "Freeze the same parameters on every rank, before the model is wrapped. "
         "find_unused_parameters=True would hide it: the gradient would be the sum of fewer ranks, "

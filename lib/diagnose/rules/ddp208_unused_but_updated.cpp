@@ -75,10 +75,10 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
       std::any_of(moved.begin(), moved.end(), [&](int id) { return zeros.contains(id); });
   finding.evidence["zero_gradients"] = on_zeros;
   finding.message = fmt::format(
-      "{} got {} in {}, yet the optimizer changed them: momentum and weight decay also apply to a "
+      "{} got {} in {}, yet the optimizer changed {}: momentum and weight decay also apply to a "
       "gradient of zeros.",
       list_of(finding.parameters), on_zeros ? "only zero gradients" : "no gradient",
-      count_of(times, "step"));
+      count_of(times, "step"), moved.size() == 1 ? "it" : "them");
   finding.prescription = {on_zeros ? "Freeze them before wrapping (requires_grad_(False)), or keep "
                                      "them out of the optimizer: multiplying a loss by 0 satisfies "
                                      "DistributedDataParallel but does not stop weight decay."

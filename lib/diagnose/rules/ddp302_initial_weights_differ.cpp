@@ -231,14 +231,16 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
   if (untrained(timeline, ids)) finding.evidence["kind"] = "untrained";
   if (first_step > 1) finding.evidence["kind"] = "late";
   finding.message = fmt::format(
-      "Before the first step the weights of {} differ across ranks{}: averaging gradients cannot "
-      "make them equal.",
+      "Before {} the weights of {} differ across ranks{}: averaging gradients cannot make them "
+      "equal.",
+      first_step > 1 ? fmt::format("step {}", first_step) : "the first step",
       list_of(finding.parameters), size);
   if (timeline.on_mesh() || !timeline.layout.model_parallel.empty()) {
     // Rank 0's weights would overwrite the parts of the others.
     finding.prescription = {
-        "Give these parameters, and no others, the same values on all ranks that hold the same of "
-        "them: draw them from one seed, load them on every rank, or broadcast them (of a DTensor "
+        "Give these parameters, and no others, the same values on all ranks that hold the same "
+        "part of them: draw them from one seed, load them on every rank, or broadcast them (of a "
+        "DTensor "
         "its local tensor) within each of these groups of ranks.",
         ""};
     return std::vector{finding};

@@ -99,6 +99,10 @@ Verdict check_buffers_drift(const Timeline& timeline) {
   }
   if (apart.empty()) return std::vector<Finding>{};
   const bool wrapped = timeline.has_wrapper();
+  const bool outside =
+      wrapped && !timeline.wrapper && std::none_of(apart.begin(), apart.end(), [&](int id) {
+        return timeline.tensors[static_cast<std::size_t>(id)].wrapper.has_value();
+      });
   const bool of_losses = std::all_of(apart.begin(), apart.end(), [&](int id) {
     return is_of_a_loss(timeline, timeline.tensors[static_cast<std::size_t>(id)]);
   });
@@ -113,9 +117,10 @@ Verdict check_buffers_drift(const Timeline& timeline) {
       "Buffers differ across ranks ({}) in {} of {}, and nothing synchronizes them: {}.{}",
       list_of(finding.parameters), affected, count_of(steps.size(), "step"),
       of_losses ? "their module has no parameters and is in no wrapper"
+      : outside ? "they are in no DistributedDataParallel wrapper"
       : wrapped ? "the wrapper was constructed with broadcast_buffers=False"
                 : "this hand-written data-parallel loop does not broadcast buffers",
-      of_losses ? " The loss of each rank is computed with other statistics."
+      of_losses ? " Each rank computes its loss with different statistics."
                 : " Evaluation and checkpoints depend on the rank.");
   if (of_losses) {
     finding.prescription.text =

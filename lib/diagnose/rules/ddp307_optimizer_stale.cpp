@@ -63,14 +63,12 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   finding.evidence["parameters_stale"] = stale.size() + of_meta;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "The optimizer does not hold the model's current parameters: {} got gradients, but {} got "
-      "none. {} in {}.",
-      list_of(finding.parameters),
+      "The optimizer does not hold the model's current parameters: in {} {} got gradients and "
+      "{} in no optimizer, while {} got none.",
+      count_of(steps.size(), "step"), list_of(finding.parameters),
+      left_out.size() == 1 ? "is" : "are",
       used.empty() ? "the parameters that the optimizer holds"
-                   : count_of(stale.size(), "tensor") + " that only the optimizer holds",
-      used.empty() ? "No weight of the model changed"
-                   : "The parameters with gradients did not change",
-      count_of(steps.size(), "step"));
+                   : count_of(stale.size(), "tensor") + " that only the optimizer holds");
   finding.prescription = {
       "Construct the optimizer from the model.parameters() of the model that is trained, after the "
       "model is complete, moved and wrapped.",

@@ -252,6 +252,7 @@ Verdict check_duplicate_data(const Timeline& timeline) {
   if (is_a_reference(timeline, steps))
     return Undecidable{"nothing synchronizes this model: every rank may train it alike on purpose"};
   std::set<int> ranks;
+  std::set<Ranks> alike;
   std::size_t same = 0;
   std::size_t seen = 0;
   Finding finding = finding_of(kDuplicateData);
@@ -262,7 +263,10 @@ Verdict check_duplicate_data(const Timeline& timeline) {
     if (groups.empty()) continue;
     ++same;
     if (!finding.first_step) finding.first_step = step->number;
-    for (const auto& group : groups) ranks.insert(group.begin(), group.end());
+    for (const auto& group : groups) {
+      ranks.insert(group.begin(), group.end());
+      alike.insert(group);
+    }
   }
   if (!is_pattern(same, seen)) {
     auto apart = samplers_apart(timeline);
@@ -273,9 +277,10 @@ Verdict check_duplicate_data(const Timeline& timeline) {
   finding.evidence["steps_alike"] = same;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "Before the reduction the gradients of {} are identical, bit for bit, for every parameter in "
-      "{} of {}: these ranks compute the same batch, and the extra ranks contribute nothing.",
-      ranks_of(finding.ranks), same, count_of(steps.size(), "step"));
+      "Before the reduction the gradients of {}{} are identical, bit for bit, for every parameter "
+      "in {} of {}: these ranks compute the same batch, and the extra ranks contribute nothing.",
+      ranks_of(finding.ranks), alike.size() > 1 ? ", in groups," : "", same,
+      count_of(steps.size(), "step"));
   finding.prescription = own_data();
   return std::vector{finding};
 }

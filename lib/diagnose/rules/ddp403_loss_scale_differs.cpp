@@ -35,9 +35,10 @@ Verdict check_loss_scale_differs(const Timeline& timeline) {
                             rank->skipped ? " (skipped)" : "");
     }
     finding.message = fmt::format(
-        "In step {} the gradient scalers differ: {} (scale by rank). The ranks then divide the "
-        "averaged gradients by different numbers, and the replicas diverge.",
-        step.number, values);
+        "In step {} {}, and the replicas diverge. Scale by rank: {}.", step.number,
+        scales ? "the ranks' gradient scalers divide the averaged gradients by different scales"
+               : "the gradient scalers of some ranks skipped optimizer.step(), and others did not",
+        values);
     finding.prescription = {
         "Load the scaler's state on every rank, and run the same number of steps with it on every "
         "rank. If the scaler checks gradients before they are averaged, all-reduce found_inf.",

@@ -107,8 +107,8 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
   finding.evidence["repeated"] = repeated;
   finding.evidence["epoch"] = first->epoch;
   finding.message = fmt::format(
-      "A DistributedSampler with shuffle=True made {} passes over its data, {} of them with the "
-      "same epoch number as the previous pass ({}): without set_epoch, every epoch has the same "
+      "A DistributedSampler with shuffle=True made {} passes over its data, {} of them with epoch "
+      "number {} again, as in the pass before: passes with the same epoch number have the same "
       "order.",
       passes.size(), repeated, first->epoch);
   finding.prescription = {"Call sampler.set_epoch(epoch) before each epoch.", ""};
@@ -123,7 +123,7 @@ Verdict check_sampler_order_repeats(const Timeline& timeline) {
 const Rule kSamplerOrderRepeats = {.code = "DDP404",
                                    .name = "sampler-order-repeats",
                                    .severity = Severity::kWarning,
-                                   .headline = "a sampler shuffles, but set_epoch is never called",
+                                   .headline = "a sampler shuffles, but its epoch number repeats",
                                    .check = check_sampler_order_repeats,
                                    .on_mesh = OnMesh::kHolds};
 

@@ -81,7 +81,8 @@ std::optional<Finding> by_absence(const Timeline& timeline) {
   finding.evidence["kind"] = "hang";
   finding.evidence["ran_elsewhere"] = true;
   finding.message = fmt::format(
-      "{} ran on other machines and stopped responding in step {}: on this machine, {}.",
+      "{} left no record on this machine and stopped responding in step {}, on another machine, it "
+      "seems: here, {}.",
       ranks_of(absent), *finding.first_step, waiting);
   finding.prescription = {
       "Check the other machines and the network between them. `ddp-doctor report` merges the run "
@@ -111,7 +112,8 @@ std::optional<Finding> by_transport(const Timeline& timeline) {
   finding.evidence["kind"] = "hang";
   if (!common->file.empty()) finding.where = Where{common->file, common->line};
   finding.message = fmt::format(
-      "{} all entered {} in step {}, and none returned: the connection between them failed.",
+      "{} all entered {} in step {}, and none returned: probably the connection between them "
+      "failed.",
       ranks_of(ranks), name_of(*common), *finding.first_step);
   finding.prescription = {
       "Check the network between the ranks (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, firewalls).",

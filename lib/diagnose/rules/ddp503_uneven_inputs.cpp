@@ -27,18 +27,15 @@ Verdict check_uneven_inputs(const Timeline& timeline) {
   if (!divergence || divergence->reason != Reason::kUneven) return std::vector<Finding>{};
   Finding finding = finding_of(kUnevenInputs, timeline, *divergence);
   const std::string waiting = waiting_in(*divergence);
-  const std::string they = finding.ranks.size() == 1 ? "it" : "they";
   std::string next = "finished";
   if (const auto at = divergence->at.find(finding.ranks.front()); at != divergence->at.end())
     next = (finding.ranks.size() == 1 ? "is in " : "are in ") + name_of(*at->second);
   finding.message = fmt::format(
-      "{} left the loop that the others are still in: {}, and {} {}, while {} (steps completed: "
-      "{}).",
+      "{} left the loop that the others are still in ({}) and {}, while {} (steps completed: {}).",
       ranks_of(finding.ranks),
-      divergence->cause.empty()
-          ? they + " ran out of data, left out a step, or decided alone to stop"
-          : divergence->cause,
-      they, next, waiting, steps_of(timeline));
+      divergence->cause.empty() ? "no more data, a skipped step, or a decision to stop"
+                                : divergence->cause,
+      next, waiting, steps_of(timeline));
   finding.message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
   finding.evidence["decided_to_stop"] = divergence->decided;
   if (divergence->decided) {

@@ -42,9 +42,24 @@ std::optional<Where> raised_at(const Timeline& timeline, int rank) {
   return {};
 }
 
-Prescription prescription_for(const RankFailure& first, bool all) {
+// What the ranks beside those of the finding did.
+enum class Others { kNone, kLostIt, kFailedToo };
+
+Others others_of(const std::vector<RankFailure>& failures, const std::vector<int>& ranks) {
+  Others others = Others::kNone;
+  for (const auto& failure : failures) {
+    if (std::find(ranks.begin(), ranks.end(), failure.rank) != ranks.end()) continue;
+    if (is_own_failure(failure.kind)) return Others::kFailedToo;
+    others = Others::kLostIt;
+  }
+  return others;
+}
+
+Prescription prescription_for(const RankFailure& first, bool all, Others others) {
   if (first.kind != "signal")
     return {all ? "Fix this error: every rank raised it."
+            : others == Others::kFailedToo
+                ? "Fix this rank's error first."
                 : "Fix this rank's error first; the other ranks only lost their connection to it.",
             ""};
   if (first.text.find("(Killed)") != std::string::npos ||
@@ -87,10 +102,12 @@ std::string crash_message(const std::vector<RankFailure>& failures, const Findin
     return fmt::format(
         "{} caught an exception in step {} and went on without the others, which wait for it: {}{}",
         ranks_of(finding.ranks), *finding.first_step, error, error.ends_with('.') ? "" : ".");
-  return fmt::format(
-      "{} ended in step {}{}: {}{}{}", ranks_of(finding.ranks), *finding.first_step,
-      first.phase.empty() ? "" : " (" + first.phase + ")", error, error.ends_with('.') ? "" : ".",
-      finding.ranks.size() < failures.size() ? " The other ranks failed because of it." : "");
+  return fmt::format("{} ended in step {}{}: {}{}{}", ranks_of(finding.ranks), *finding.first_step,
+                     first.phase.empty() ? "" : " (" + first.phase + ")", error,
+                     error.ends_with('.') ? "" : ".",
+                     others_of(failures, finding.ranks) == Others::kLostIt
+                         ? " The other ranks failed because of it."
+                         : "");
 }
 
 Verdict check_rank_crashed(const Timeline& timeline) {
@@ -118,7 +135,8 @@ Verdict check_rank_crashed(const Timeline& timeline) {
   finding.ranks = failed_together(failures);
   finding.message = crash_message(failures, finding);
   finding.where = raised_at(timeline, first.rank);
-  finding.prescription = prescription_for(first, finding.ranks.size() == timeline.ranks().size());
+  finding.prescription = prescription_for(first, finding.ranks.size() == timeline.ranks().size(),
+                                          others_of(failures, finding.ranks));
   if (continued)
     finding.prescription = {
         "Fix this error, and let it end the job: raise it again, or exit with a status that is not "

@@ -90,7 +90,7 @@ std::string used_elsewhere(const RunReport& run, const Finding& finding) {
         const bool used = parameter.index &&
                           std::find(unused.begin(), unused.end(), *parameter.index) == unused.end();
         if (used)
-          return fmt::format(". There rank {} uses {} in step {}, so do not remove it",
+          return fmt::format(". In that run rank {} uses {} in step {}: do not remove it",
                              run.rank_at(rank), parameter.name, row.step);
       }
     }
@@ -113,7 +113,7 @@ std::string side_effects(const RunReport& run, const RunReport& first) {
     if (finding.severity == Severity::kAdvice && !found(first, finding.rule, Severity::kAdvice))
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", finding.rule, finding.name);
   }
-  return text.empty() ? text : ". New then: " + text;
+  return text.empty() ? text : ". It adds: " + text;
 }
 
 std::string cost_beside(const RunReport& run) {
@@ -192,9 +192,9 @@ void prove(Report& report, Finding& finding) {
       if (run != &best && cures(*run, first, finding) && run->step_time && best.step_time)
         others.push_back(run);
     }
-    proof.text = fmt::format("{} {} {}{}", best.info.strategy, best.clean() ? "ran" : "fixes it in",
+    proof.text = fmt::format("{} ran {} without {}", best.info.strategy,
                              count_of(best.steps_table.size(), "step"),
-                             best.clean() ? " without findings" : "");
+                             best.clean() ? "findings" : "this finding");
     const auto drifts = [](const StepRow& row) { return !row.drift || *row.drift != 0.0; };
     if (std::none_of(best.steps_table.begin(), best.steps_table.end(), drifts))
       proof.text += ", weight drift 0";

@@ -197,8 +197,9 @@ Finding of_bits(const Fingerprint& then, const Fingerprint& now,
   finding.evidence["steps_compared"] = common.steps;
   finding.evidence["parameters_compared"] = common.parameters;
   finding.message =
-      fmt::format("{} of {} no longer {} the bits of the baseline, first {}.",
-                  gradient ? "The gradient" : "The weight", list_of(finding.parameters),
+      fmt::format("{}{} of {} no longer {} the bits of the baseline, first {}.",
+                  gradient ? "The gradient" : "The weight",
+                  finding.parameters.size() == 1 ? "" : "s", list_of(finding.parameters),
                   finding.parameters.size() == 1 ? "has" : "have", when(difference->step));
   finding.prescription = {fmt::format(fmt::runtime(kAcceptChange), " (or the machine changed)"),
                           ""};
@@ -222,11 +223,12 @@ Finding of_values(const BeyondRounding& beyond, const RoundingLimits& limits,
   finding.evidence["distance"] = far;
   finding.evidence["rounding"] = rounding;
   finding.message = fmt::format(
-      "{} of {} {} further from the baseline than rounding explains, first {}. Furthest is {}, by "
+      "{}{} of {} {} further from the baseline than rounding explains, first {}. Furthest is {}, "
+      "by "
       "{:.2g} of its norm; rounding alone changes it by {:.2g}, and {:g} times that is tolerated.",
-      gradient ? "The gradient" : "The weight", list_of(finding.parameters),
-      finding.parameters.size() == 1 ? "is" : "are", when(beyond.step), beyond.most, far, rounding,
-      kRoundingTimes);
+      gradient ? "The gradient" : "The weight", finding.parameters.size() == 1 ? "" : "s",
+      list_of(finding.parameters), finding.parameters.size() == 1 ? "is" : "are", when(beyond.step),
+      beyond.most, far, rounding, kRoundingTimes);
   finding.prescription = {fmt::format(fmt::runtime(kAcceptChange), ""), ""};
   return finding;
 }

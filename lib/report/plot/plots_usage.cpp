@@ -49,7 +49,7 @@ class UsageReader {
 
   plot::HeatMap read() {
     if (parameters_.empty() || run_.steps_table.empty()) {
-      notes_.emplace_back("There is no step of which it is known.");
+      notes_.emplace_back("No step shows which parameters were used.");
       return {};
     }
     collect();

@@ -79,7 +79,7 @@ std::string sampling_of(const Timeline& timeline) {
   const auto wanted = setting("steps");
   if (!timeline.run.is_script && timeline.run.ending != Ending::kStopAfter && wanted > 0 &&
       steps >= wanted) {
-    return fmt::format("examined: the first {} (--steps); the program went on without it",
+    return fmt::format("examined: the first {} (--steps); the rest of the program was not",
                        count_of(static_cast<std::size_t>(wanted), "step"));
   }
   if (warmup == 0 && every > 1) {

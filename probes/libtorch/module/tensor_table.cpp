@@ -270,9 +270,9 @@ bool TensorTable::observe_on_device(Stage stage, int what, c10::DeviceIndex devi
     return device_looked_ = true;
   } catch (const Error& error) {
     if (device_looked_) throw;
-    on_trouble_(
-        std::string("tensors on the GPU are copied to be examined, which makes steps wait: ") +
-        error.what());
+    on_trouble_(std::string("tensors on the GPU are copied to the CPU to be examined, so examined "
+                            "steps take longer: ") +
+                error.what());
     return devices_look_ = false;
   }
 }

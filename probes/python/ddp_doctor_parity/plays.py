@@ -37,9 +37,9 @@ class Script:
                 with open(os.path.join(folder, f"rank-{rank:05}", "ranks.json"), encoding="utf-8") as file:
                     told.append(json.load(file))
             except FileNotFoundError:
-                raise Impossible(f"rank {rank} came to no optimizer step") from None
+                raise Impossible(f"rank {rank} reached no optimizer step") from None
         if not told:
-            raise Impossible("no rank came to an optimizer step")
+            raise Impossible("no rank reached an optimizer step")
         self.told = told[0]
         if len(told) < told[0]["world_size"]:
             raise Impossible(f"only {len(told)} of {told[0]['world_size']} ranks were seen")
@@ -62,7 +62,7 @@ class Script:
         self.steps = [self._step(number) for number in self.numbers]
         self.steps = [step for step in self.steps if step is not None]
         if not self.steps:
-            raise Impossible("no step has as many batches as the others")
+            raise Impossible("in no step does every rank have as many batches as in the others")
         self.shared = self._ranks_with_samples_of_their_own()
 
     def file(self, rank, number):

@@ -195,7 +195,7 @@ class Tensors:
         reason = self._why_not(tensor, dtype_name)
         if reason:
             self.skipped.add(id(tensor))
-            self.session.warn(f"{name}: {reason}")
+            self.session.warn(f"not examined: {name}: {reason}")
             return []
         entry = Entry()
         entry.id = len(self.entries)
@@ -303,7 +303,7 @@ class Tensors:
         if tensor.device.type == "meta" or isinstance(tensor, self.torch.nn.parameter.UninitializedTensorMixin):
             return "it has no storage yet"
         if dtype_name not in DTYPES:
-            return f"tensors of {dtype_name} are not examined"
+            return f"its dtype is {dtype_name}"
         return ""
 
     def _bind(self, entry, tensor):
@@ -524,7 +524,7 @@ class Tensors:
 
     def _give_up_devices(self, error):
         self.on_device = False
-        self.session.warn(f"tensors on the GPU are copied to be examined, which makes steps wait: {error}")
+        self.session.warn(f"tensors on the GPU are copied to the CPU to be examined, so examined steps take longer: {error}")
 
     def observe_buffers(self):
         self.observe(
@@ -541,7 +541,7 @@ class Tensors:
                 local = local.cpu()
             name = str(local.dtype)[len("torch."):]
             if name not in DTYPES:
-                self.session.warn(f"{entry.name}: tensors of {name} are not examined")
+                self.session.warn(f"not examined: {entry.name}: its dtype is {name}")
                 return
             if local.data_ptr() or not local.numel():
                 self.session.record.observe_view(stage, what, entry.id, local.data_ptr(), name, local.shape, local.stride())
