@@ -165,12 +165,14 @@ class Script:
         return [(position, None) for position in self.shared] if len(self.shared) <= MAX_ALONE else []
 
     def _micro_batches(self, step):
-        """How many a rank takes in a step: each has a backward of its own, and could stand in the place of another. Other forwards, such as
-        those of a generator and of its discriminator, belong together."""
+        """How many a rank takes in a step, each with a backward of its own and like the others: none of a generator's forwards beside those of
+        its discriminator. A loop may draw a batch more than it uses."""
         counts = {len(per_rank[0]) for per_rank in step.micro_batches.values()}
         kinds = [{str([(path, t.dtype, t.dim()) for path, t in samples.tensors_of(item)]) for item in per_rank[0]} for per_rank in step.micro_batches.values()]
         backwards = sum(len(part[0]["losses"]) for part in step.parts)
-        return backwards if counts == {backwards} and all(len(kind) == 1 for kind in kinds) else 1
+        alike = len(counts) == 1 and all(len(kind) == 1 for kind in kinds)
+        count = counts.pop() if alike else 1
+        return count if backwards == count or (self.mode == "batches" and backwards > 1) else 1
 
     def pads(self, step):
         return any(
