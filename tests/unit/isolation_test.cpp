@@ -12,6 +12,7 @@
 
 #include "lib/error.h"
 #include "tests/temporary_folder.h"
+#include "tool/launch/folder_state.h"
 
 namespace ddp_doctor {
 namespace {
@@ -139,6 +140,23 @@ TEST_P(IsolationTest, ReplacesAFileForOneViewOnly) {
   EXPECT_EQ(run(*view, "test \"$(cat train.py)\" = changed"), 0);
   EXPECT_EQ(content("train.py"), "train\n");
   EXPECT_THAT(view->written(), IsEmpty()) << "the run did not";
+}
+
+// Files that are too large to be kept, by their sizes alone.
+TEST_P(IsolationTest, MayLosePythonsCachesAndNothingElse) {
+  if (GetParam() == Kind::kCopy) return;  // they would be copied
+  const auto large = [&](const fs::path& name) {
+    write(name, "");
+    fs::resize_file(name, std::uintmax_t{600} << 20);
+  };
+  large("__pycache__/model.pyc");
+  large("data.bin");
+  const auto apart = isolation();
+  if (!apart) GTEST_SKIP() << why_not_;
+  fs::resize_file("__pycache__/model.pyc", 10);
+  EXPECT_EQ(run(*apart->view(), "test -f train.py"), 0);
+  fs::resize_file("data.bin", 10);
+  EXPECT_THROW(apart->view(), ContentLost);
 }
 
 TEST_P(IsolationTest, CoversTheFoldersThatArgumentsName) {

@@ -155,12 +155,13 @@ std::vector<FolderState::Undo> FolderState::undo() const {
     if (const auto link = links_.find(path); link != links_.end()) one.link_target = link->second;
     if (const auto kept = kept_.find(path); kept != kept_.end()) one.content = kept->second;
     if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode)) continue;
-    if (S_ISREG(status.st_mode) && one.content.empty())
-      throw Error(
-          fmt::format("the first run changed {} ({} MB), of which no copy was kept: no other run "
-                      "can begin from "
-                      "the same state",
+    if (S_ISREG(status.st_mode) && one.content.empty()) {
+      if (is_cache(path)) continue;
+      throw ContentLost(
+          fmt::format("{} ({} MB) was changed meanwhile, and no copy of it had been kept: no other "
+                      "run can begin from the same state",
                       (folder_ / path).string(), status.st_size / 1'000'000));
+    }
     undo.push_back(std::move(one));
   }
   return undo;

@@ -15,6 +15,8 @@
 #include <map>
 #include <vector>
 
+#include "lib/error.h"
+
 namespace ddp_doctor {
 
 // Folders and files by their path relative to the folder. Links are not followed.
@@ -30,6 +32,11 @@ std::vector<std::filesystem::path> changed_files(const Listing& before, const Li
 // As a reflink where the file system can, otherwise as a copy. False if it cannot be read.
 bool copy_file_to(const std::filesystem::path& from, const std::filesystem::path& to,
                   bool* reflinked = nullptr);
+
+// A file changed, and what it held was not kept.
+class ContentLost : public Error {
+  using Error::Error;
+};
 
 class FolderState {
  public:
@@ -50,7 +57,7 @@ class FolderState {
     std::filesystem::path content;      // of a file
     std::filesystem::path link_target;  // of a symbolic link
   };
-  // Throws Error, which names the file, if contents were lost.
+  // Throws ContentLost, which names the file; Python's caches may be lost.
   std::vector<Undo> undo() const;
 
  private:

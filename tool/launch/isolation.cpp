@@ -287,44 +287,59 @@ std::vector<fs::path> folders_of(const std::vector<ProgramOptions>& programs) {
 Isolation::Isolation(const std::vector<ProgramOptions>& programs, const fs::path& records,
                      std::optional<Kind> only)
     : here_(fs::current_path()), records_(fs::canonical(records)) {
-  auto folders = folders_of(programs);
+  const auto folders = folders_of(programs);
   if (is_system(here_) && access(here_.c_str(), W_OK) == 0)
     throw Error(fmt::format("{} is not a folder of its own", here_.string()));
   store_ = make_store(folders);
   try {
-    for (std::size_t i = 0; i < folders.size(); ++i) {
-      FolderState state(folders[i], records_, store_ / fmt::format("kept-{}", i));
-      // Links to folders elsewhere, such as checkpoints -> /scratch/me.
-      for (const auto& [path, status] : state.listing()) {
-        std::error_code failure;
-        if (!S_ISLNK(status.st_mode)) continue;
-        const fs::path target = fs::canonical(folders[i] / path, failure);
-        const bool above = std::any_of(folders.begin(), folders.end(), [&](const fs::path& known) {
-          return lies_in(known, target);
-        });
-        if (failure || above || lies_in(store_, target) || is_installed(target) ||
-            lies_in_virtual_environment(folders[i], path))
-          continue;
-        add_folder(folders, target);
-      }
-      states_.push_back(std::move(state));
-    }
-    std::string reasons;
-    for (const Kind kind : {Kind::kOverlay, Kind::kCopy}) {
-      if (only && *only != kind) continue;
-      kind_ = kind;
+    for (int again = 2;; --again) {
       try {
-        view();
+        prepare(folders, only);
         return;
-      } catch (const std::exception& error) {
-        reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", error.what());
+      } catch (const ContentLost&) {  // something else writes there just now
+        if (again == 0) throw;
       }
     }
-    throw Error(reasons);
   } catch (...) {
     remove_folder(store_);
     throw;
   }
+}
+
+void Isolation::prepare(std::vector<fs::path> folders, std::optional<Kind> only) {
+  states_.clear();
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    const fs::path kept = store_ / fmt::format("kept-{}", i);
+    remove_folder(kept);
+    FolderState state(folders[i], records_, kept);
+    // Links to folders elsewhere, such as checkpoints -> /scratch/me.
+    for (const auto& [path, status] : state.listing()) {
+      std::error_code failure;
+      if (!S_ISLNK(status.st_mode)) continue;
+      const fs::path target = fs::canonical(folders[i] / path, failure);
+      const bool above = std::any_of(folders.begin(), folders.end(),
+                                     [&](const fs::path& known) { return lies_in(known, target); });
+      if (failure || above || lies_in(store_, target) || is_installed(target) ||
+          lies_in_virtual_environment(folders[i], path))
+        continue;
+      add_folder(folders, target);
+    }
+    states_.push_back(std::move(state));
+  }
+  std::string reasons;
+  for (const Kind kind : {Kind::kOverlay, Kind::kCopy}) {
+    if (only && *only != kind) continue;
+    kind_ = kind;
+    try {
+      view();
+      return;
+    } catch (const ContentLost&) {
+      throw;
+    } catch (const std::exception& error) {
+      reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", error.what());
+    }
+  }
+  throw Error(reasons);
 }
 
 Isolation::~Isolation() { remove_folder(store_); }

@@ -64,6 +64,7 @@ class Isolation {
   std::unique_ptr<View> view(const std::vector<Replaced>& replaced = {}) const;
 
  private:
+  void prepare(std::vector<std::filesystem::path> folders, std::optional<Kind> only);
   std::unique_ptr<View> overlay(const std::filesystem::path& own,
                                 const std::vector<Replaced>& replaced) const;
   std::unique_ptr<View> copy(const std::filesystem::path& own,
