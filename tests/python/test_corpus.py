@@ -174,7 +174,8 @@ class Corpus(unittest.TestCase):
         alarms = [describe(finding) for finding in all_findings(report["findings"])
                   if finding["severity"] != "advice" or finding["rule"] in label.never]
         self.assertEqual(alarms, [], self.explain("false alarm", outcome))
-        self.assertEqual(outcome.code, 3 if label.inconclusive else 0, self.explain("exit code", outcome))
+        why = json.dumps([report["verdict"], report.get("parity"), report["runs"][0].get("notes")])[:2000]
+        self.assertEqual(outcome.code, 3 if label.inconclusive else 0, self.explain(f"exit code: {why}", outcome))
 
 
 def add_tests(program):
