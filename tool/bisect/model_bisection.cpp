@@ -118,8 +118,7 @@ void render_text(const ModelBisected& bisected, std::ostream& out) {
     out << "Verdict: no parameter is unused\n";
   } else if (!bisected.smallest) {
     out << "Verdict: inconclusive: freezing no module that was tried makes the program complete "
-           "without unused "
-           "parameters\n";
+           "without unused parameters\n";
   } else {
     out << fmt::format(
         "Verdict: {} {} the unused parameters: with this set frozen, the program completes\n",

@@ -115,10 +115,7 @@ def merged(item, original):
 
 def is_the_programs(item):
     """Whether something in it is of a class that only the program has."""
-    if isinstance(item, Parts):
-        return True
-    inner = item.values() if isinstance(item, Mapping) else item if isinstance(item, (list, tuple)) else ()
-    return any(map(is_the_programs, inner))
+    return isinstance(item, Parts) or any(is_the_programs(value) for _, value in _inner(item))
 
 
 def mapped(item, change, path=""):
@@ -146,13 +143,17 @@ def _like(mapping, pairs):
     return pairs
 
 
+def _inner(item):
+    """(name or position, value) of what it holds."""
+    values = _named(item)
+    return values.items() if values is not None else enumerate(item) if isinstance(item, (list, tuple)) else ()
+
+
 def tensors_of(item, path=""):
     """(path, tensor) of all tensors."""
     if _is_tensor(item):
         return [(path, item)]
-    values = _named(item)
-    inner = values.items() if values is not None else enumerate(item) if isinstance(item, (list, tuple)) else ()
-    return [pair for key, value in inner for pair in tensors_of(value, f"{path}.{key}")]
+    return [pair for key, value in _inner(item) for pair in tensors_of(value, f"{path}.{key}")]
 
 
 def _is_number(item):
@@ -165,9 +166,7 @@ def numbers_of(item, path=""):
         return [(path, item.item())] if item.dim() == 0 and not item.is_complex() else []
     if _is_number(item):
         return [(path, item)]
-    values = _named(item)
-    inner = values.items() if values is not None else enumerate(item) if isinstance(item, (list, tuple)) else ()
-    return [pair for key, value in inner for pair in numbers_of(value, f"{path}.{key}")]
+    return [pair for key, value in _inner(item) for pair in numbers_of(value, f"{path}.{key}")]
 
 
 def rows_of(item):
