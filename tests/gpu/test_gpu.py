@@ -69,7 +69,7 @@ class OnGpus(unittest.TestCase):
         for dtype in ("float32", "bfloat16"):
             report, done = run(2, "gloo", "healthy", dtype)
             self.assertEqual(report["verdict"], "healthy", done.stderr[-2000:])
-            self.assertNotIn("copied to be examined", done.stdout + done.stderr)
+            self.assertNotIn("copied to the CPU to be examined", done.stdout + done.stderr)
 
     def test_a_bypassed_wrapper_over_gloo_is_found(self):
         report, _ = run(2, "gloo", "bypass", "float32")

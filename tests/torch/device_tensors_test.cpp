@@ -94,7 +94,7 @@ TEST_F(DeviceTensors, AreCopiedWhereTheGpuCannotLook) {
     EXPECT_THROW(table_.observe(Stage::kWeight, take::kDigest, pairs), c10::Error);
   }
   ASSERT_THAT(troubles_, SizeIs(1));
-  EXPECT_THAT(troubles_[0], HasSubstr("are copied to be examined"));
+  EXPECT_THAT(troubles_[0], HasSubstr("are copied to the CPU to be examined"));
   EXPECT_THAT(troubles_[0], HasSubstr("no GPU of this number"));
 }
 
