@@ -15,13 +15,6 @@ namespace ddp_doctor {
 // tensors are the stages of a pipeline.
 void tell_replicas_apart(Timeline& timeline);
 
-// DistributedDataParallel was told to leave it alone: _ddp_params_and_buffers_to_ignore,
-// delay_all_reduce_named_params.
-bool is_ignored(const Timeline& timeline, const TensorInfo& tensor);
-
-// No existing module holds it: the probes name such a tensor by its position in the optimizer.
-bool is_in_no_module(const TensorInfo& tensor);
-
 // The process groups of its wrappers, or of one wrapper, if every rank is in exactly one.
 std::vector<Ranks> wrapper_groups(const Timeline& timeline, std::optional<int> wrapper = {});
 

@@ -8,7 +8,7 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
-#include "lib/timeline/replica_sets.h"
+#include "lib/timeline/rank_local.h"
 
 namespace ddp_doctor {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "lib/diagnose/facts.h"
-#include "lib/timeline/replica_sets.h"
+#include "lib/timeline/rank_local.h"
 
 namespace ddp_doctor {
 namespace {
