@@ -11,6 +11,7 @@
 namespace ddp_doctor {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -49,6 +50,22 @@ TEST(DuplicateData, SeesItInAProgramThatNeverSynchronizes) {
     for (auto& tensor : run.record(rank).tensors) tensor.ddp_index.reset();
   }
   EXPECT_THAT(diagnosed(run), ElementsAre("DDP401"));
+}
+
+// An actor's and a critic's optimizer: both losses go backward, then both step.
+TEST(DuplicateData, DoesNotCountStepsThatFollowAnothersBackward) {
+  auto run = healthy(2, 10);
+  alike(run, {0, 1});
+  run.each_step([](int, StepRecord& step) {
+    if (step.step % 2 == 1) return;
+    step.optimizer = 1;
+    step.backwards = 0;
+    for (auto& usage : step.usages) usage.used = false;
+    std::erase_if(step.observations,
+                  [](const auto& seen) { return seen.stage == Stage::kLocalGradient; });
+  });
+  const auto codes = diagnosed(run);
+  EXPECT_THAT(codes, Contains("DDP401"));
 }
 
 TEST(DuplicateData, StaysQuietWhereGradientsAreEqualOnce) {

@@ -53,6 +53,17 @@ std::vector<std::vector<int>> ranks_with_equal_gradients(const Timeline& timelin
   return groups;
 }
 
+// An optimizer that steps after another one, on gradients of the same backward: these were compared
+// in the other's step.
+bool has_no_backward_of_its_own(const Timeline& timeline, const TimelineStep& step) {
+  return std::ranges::all_of(timeline.ranks(), [&](int rank) {
+    return std::ranges::none_of(timeline.trainable(), [&](int id) {
+      const auto usage = step.usage(rank, id);
+      return usage && usage->used;
+    });
+  });
+}
+
 // A few equal steps are chance, or a batch at the end of the data; nearly every step is a pattern.
 bool is_pattern(std::size_t same, std::size_t seen) {
   return same >= kMinSteps && same * 10 >= seen * 8;
@@ -258,6 +269,7 @@ Verdict check_duplicate_data(const Timeline& timeline) {
   Finding finding = finding_of(kDuplicateData);
   for (const auto* step : steps) {
     if (timeline.trainable().empty()) break;
+    if (has_no_backward_of_its_own(timeline, *step)) continue;
     const auto groups = ranks_with_equal_gradients(timeline, *step);
     ++seen;
     if (groups.empty()) continue;
