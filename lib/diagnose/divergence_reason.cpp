@@ -232,6 +232,20 @@ class Judge {
     // It waits in an earlier call of the same group that the others have returned from: a backward
     // that they finished with gradients missing. Another rule reports what was missing.
     if (other.group == found_.group) return false;
+    return decide_between_groups(present, elsewhere);
+  }
+
+  // Which group's divergence began first is chance: the reason is the same.
+  bool decide_between_groups(const std::vector<int>& here, const std::vector<int>& elsewhere) {
+    for (const int rank : elsewhere) found_.at[rank] = waiting_call(rank);
+    const auto all = [&](const std::vector<int>& ranks, const auto& holds) {
+      return std::all_of(ranks.begin(), ranks.end(),
+                         [&](int rank) { return holds(*found_.at.at(rank)); });
+    };
+    bool decided = false;
+    if (all(here, trains) && all(elsewhere, by_hand)) decided = decide_between(here, elsewhere);
+    if (all(here, by_hand) && all(elsewhere, trains)) decided = decide_between(elsewhere, here);
+    if (decided && found_.reason != Reason::kMismatch) return true;
     return mismatch("they wait in collectives of different groups");
   }
 

@@ -270,6 +270,17 @@ TEST(RankLocalCollective, NamesRankZerosOwnReduction) {
   }
 }
 
+TEST(RankLocalCollective, NamesRankZerosOwnReductionInAGroupOfItsOwn) {
+  Hang hang(2, 1, false);
+  hang.run().info().world_size = 2;
+  hang.waits(0, "all_reduce", 25).group = "0,1";
+  hang.waits(1, "ddp.backward", 10).group = "";
+  const auto findings = hang.findings();
+  ASSERT_THAT(codes_of(findings), ElementsAre("DDP505"));
+  EXPECT_THAT(findings[0].ranks, ElementsAre(0));
+  EXPECT_EQ(findings[0].where->line, 25);
+}
+
 TEST(RankLocalCollective, NamesWhoReducesWhileTheOthersAreAtABarrier) {
   Hang hang(3);
   for (int rank : {0, 1, 2})
