@@ -162,6 +162,14 @@ TEST(UpdateOutsideOptimizer, SeesAWriteBetweenTheSampledPositions) {
   EXPECT_FALSE(found("DDP305", run)) << "every rank wrote the same";
 }
 
+// Rank 0 wrote and broadcast: what a collective writes into a tensor is noticed on no other rank.
+TEST(UpdateOutsideOptimizer, StaysQuietWhereWhatOneRankWroteIsBroadcast) {
+  auto run = before_step(3, 2.5, 2.5);
+  for (int rank : {0, 1}) run.sample(rank, 1, Stage::kWeight, {1.0, 2.0}, 2, 2);
+  run.observe(0, 1, Stage::kWeightBefore, 77, 3, 3);
+  EXPECT_FALSE(found("DDP305", run));
+}
+
 TEST(UpdateOutsideOptimizer, StaysQuietWhereEveryRankChangesThemAlike) {
   EXPECT_THAT(diagnosed(before_step(3, 2.5, 2.5)), IsEmpty());  // clamping, an EMA swap
 }

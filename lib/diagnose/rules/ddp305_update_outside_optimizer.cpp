@@ -20,12 +20,22 @@ bool equal_after(const TimelineStep& step, int id) {
   return groups.size() == 1 && groups.front().size() == step.expected();
 }
 
+// NaN is equal to NaN.
+bool equal(const Sample& a, const Sample& b) {
+  return std::equal(a.values.begin(), a.values.end(), b.values.begin(), b.values.end(),
+                    [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
 // A rank's weights before the update: recorded again if something wrote to them since the last
-// step, otherwise the same as after that step.
+// step, otherwise the same as after that step. Nothing if that something was not noticed, as a
+// broadcast into them or a write to `p.data` is not.
 std::optional<TensorDigest> before(const TimelineStep& last, const TimelineStep& step, int rank,
                                    int id) {
-  const auto seen = step.find(rank, id, Stage::kWeightBefore);
-  return seen ? seen : last.find(rank, id, Stage::kWeight);
+  if (const auto seen = step.find(rank, id, Stage::kWeightBefore)) return seen;
+  const auto is = step.sample(rank, id, Stage::kWeightBefore);
+  const auto was = last.sample(rank, id, Stage::kWeight);
+  if (is && was && !equal(*is, *was)) return {};
+  return last.find(rank, id, Stage::kWeight);
 }
 
 bool different_before(const Ranks& replicas, const TimelineStep& last, const TimelineStep& step,
@@ -35,16 +45,12 @@ bool different_before(const Ranks& replicas, const TimelineStep& last, const Tim
     if (const auto seen = before(last, step, rank, id)) bits.insert(seen->bits);
   }
   if (bits.size() > 1) return true;
-  // Some writes are not noticed (`p.data`): compare the values at a few positions.
+  // What was not noticed shows in the values at a few positions.
   std::optional<Sample> first;
   for (int rank : replicas) {
     const auto seen = step.sample(rank, id, Stage::kWeightBefore);
     if (!seen) return false;
-    // NaN on every rank is not a difference.
-    const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
-    if (first && !std::equal(first->values.begin(), first->values.end(), seen->values.begin(),
-                             seen->values.end(), same))
-      return true;
+    if (first && !equal(*first, *seen)) return true;
     first = seen;
   }
   return false;
