@@ -45,6 +45,8 @@ inline constexpr std::string_view kProgramStrategies[] = {
     "broadcast-buffers",
     "rebuild-optimizer",
 };
+// Of compare only: the ranks as they are, and one process on the same samples.
+inline constexpr char kOneProcess[] = "one-process";
 // Of run --fix only, with the name of a dimension of the mesh: what is reduced over it, a finding
 // says (its evidence "reduction").
 inline constexpr std::string_view kAllReduceDimension = "allreduce-dimension:";

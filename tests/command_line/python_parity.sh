@@ -59,6 +59,17 @@ grep -q 'against one process' r.html && grep -q 'against one process' r.md || fa
 doctor 1 parity --nproc-per-node 3 --steps 2 train.py --format json -- scaled
 json 'first["rule"] == "DDP701" and abs(first["evidence"]["k"] - 3) < 1e-3 and [step["step"] for step in r["parity"]["steps"]][:2] == [1, 2]'
 
+# Two programs, each against one process.
+doctor 1 compare train.py@one-process "train.py scaled@one-process" --out both --report both.html
+printed '^Verdict: one-process: healthy; scaled@one-process: sick$'
+printed '^scaled@one-process: Gradients of 2 ranks against one process'; printed '^DDP701 parity-scale'
+doctor 1 report both --format json
+json '[run["verdict"] for run in r["runs"]] == ["healthy", "sick"] and r["runs"][1]["parity"]["steps"][0]["equal"] == 0 and r["equalities"] == []'
+doctor 0 compare train.py @one-process --format json
+json 'r["equalities"] == [] and "parity" not in r and r["runs"][1]["cost"] is None and r["runs"][1]["parity"]["inconclusive"] is None'
+doctor 2 compare train.py@ddp+one-process train.py; complained 'one-process is not joined with other strategies'
+doctor 2 compare train.py "torchrun train.py@one-process"; complained 'name the program, without a launcher: train.py@one-process'
+
 # A kept folder, judged again, in another way and another format; and its JSON.
 doctor 1 report run; printed '^DDP701 parity-scale'
 doctor 1 report run --format json; json 'first["rule"] == "DDP701" and r["parity"]["inconclusive"] is None and len(r["parity"]["steps"]) >= 3'

@@ -660,9 +660,9 @@ TEST(ParityFigures, AreRefusedIfMissing) {
 Report report_with(Parity parity) {
   RunBuilder run(2, {"a", "b"}, 4);
   run.info().program = "train.py";
-  Report report = make_report({report_run(run.wrapper({}).build(), 0)});
-  add_parity(report, std::move(parity));
-  return report;
+  RunReport examined = report_run(run.wrapper({}).build(), 0);
+  add_parity(examined, std::move(parity));
+  return make_report({std::move(examined)});
 }
 
 std::string rendered(const char* format, const Report& report) {
@@ -710,12 +710,12 @@ TEST(ParityReport, IsInconclusiveWithTheReason) {
 
 TEST(ParityReport, SaysWhyNothingWasComparedBesideFindings) {
   RunBuilder run(2, {"a", "b"}, 4);
-  Report report = make_report({report_run(run.wrapper({}).build(), 0)});
-  report.findings = {finding_of(kWrapperBypassed)};
+  RunReport examined = report_run(run.wrapper({}).build(), 0);
+  examined.diagnosis.findings = {finding_of(kWrapperBypassed)};
   Parity parity;
   parity.inconclusive = "the ranks' own run has errors";
-  add_parity(report, std::move(parity));
-  EXPECT_THAT(rendered("text", report),
+  add_parity(examined, std::move(parity));
+  EXPECT_THAT(rendered("text", make_report({std::move(examined)})),
               HasSubstr("not compared with one process: the ranks' own run has errors"));
 }
 
@@ -747,14 +747,15 @@ TEST(ParityReport, NestsWhatTheRunAloneSaysOfTheSame) {
   Planted planted(2);
   for (auto& gradient : planted.ranks) gradient = times(2, gradient);
   RunBuilder run(2, {"a", "b"}, 4);
-  Report report = make_report({report_run(run.wrapper({}).build(), 0)});
+  RunReport examined = report_run(run.wrapper({}).build(), 0);
   Finding alone = finding_of(kGradientScale);
   alone.where = Where{"train.py", 12, {}};
   alone.ranks = {0, 1};
   alone.first_step = 1;
-  report.findings = {alone};
-  EXPECT_FALSE(ranks_disagree(report));
-  add_parity(report, judged(planted.step()));
+  examined.diagnosis.findings = {alone};
+  EXPECT_FALSE(ranks_disagree(examined));
+  add_parity(examined, judged(planted.step()));
+  const Report report = make_report({std::move(examined)});
   ASSERT_THAT(report.findings, SizeIs(1));
   EXPECT_EQ(report.findings[0].rule, kParityScale.code);
   ASSERT_TRUE(report.findings[0].where);
@@ -765,12 +766,12 @@ TEST(ParityReport, NestsWhatTheRunAloneSaysOfTheSame) {
 
 TEST(ParityReport, ComparesNothingWhereTheRanksDoNotAgree) {
   RunBuilder run(2, {"a", "b"}, 4);
-  Report report = make_report({report_run(run.wrapper({}).build(), 0)});
-  EXPECT_FALSE(ranks_disagree(report));
-  report.findings = {finding_of(kWrapperBypassed)};
-  EXPECT_TRUE(ranks_disagree(report));
-  report.findings = {finding_of(kDuplicateData)};  // a warning
-  EXPECT_FALSE(ranks_disagree(report));
+  RunReport examined = report_run(run.wrapper({}).build(), 0);
+  EXPECT_FALSE(ranks_disagree(examined));
+  examined.diagnosis.findings = {finding_of(kWrapperBypassed)};
+  EXPECT_TRUE(ranks_disagree(examined));
+  examined.diagnosis.findings = {finding_of(kDuplicateData)};  // a warning
+  EXPECT_FALSE(ranks_disagree(examined));
 }
 
 }  // namespace

@@ -29,13 +29,26 @@ struct CompareOptions {
   std::optional<std::filesystem::path> out;
 };
 
-template <class Strategies>
 void check_strategy(const std::string& program, const std::string& strategy,
-                    const Strategies& known) {
+                    const ExaminedProgram& examined) {
+  std::vector<std::string> known(std::begin(kScriptStrategies), std::end(kScriptStrategies));
+  if (const auto* own = std::get_if<ProgramOptions>(&examined)) {
+    known.assign(std::begin(kProgramStrategies), std::end(kProgramStrategies));
+    known.emplace_back(kOneProcess);
+    if (strategy == kOneProcess && own->is_command())
+      throw Error(
+          fmt::format("{}@{}: ddp-doctor must start the ranks and the one process itself; name the "
+                      "program, without a launcher: train.py@{}",
+                      program, strategy, kOneProcess));
+    if (strategy == kOneProcess) return;
+  }
   for (const auto& part : split(strategy, '+')) {
-    if (part == kAsIs && std::size(known) == std::size(kProgramStrategies)) continue;
-    if (std::find(std::begin(known), std::end(known), part) != std::end(known)) continue;
-    const auto meant = did_you_mean(part, {std::begin(known), std::end(known)});
+    if (part == kAsIs && std::holds_alternative<ProgramOptions>(examined)) continue;
+    if (part == kOneProcess && std::holds_alternative<ProgramOptions>(examined))
+      throw Error(fmt::format("{}@{}: {} is not joined with other strategies; name it by itself",
+                              program, strategy, kOneProcess));
+    if (std::find(known.begin(), known.end(), part) != known.end()) continue;
+    const auto meant = did_you_mean(part, known);
     throw Error(
         fmt::format("{}@{}: not a strategy for this program{}", program, part,
                     meant.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : meant));
@@ -62,11 +75,7 @@ class Parser {
       return;
     }
     for (const auto& strategy : split(text.substr(at + 1), ',')) {
-      if (std::holds_alternative<ScriptOptions>(*program_)) {
-        check_strategy(program, strategy, kScriptStrategies);
-      } else {
-        check_strategy(program, strategy, kProgramStrategies);
-      }
+      check_strategy(program, strategy, *program_);
       programs.push_back(under(*program_, strategy));
     }
   }
@@ -112,6 +121,7 @@ Action setup_compare(CLI::App& app) {
                  "\"torchrun "
                  "train.py\"; optionally with strategies:\n"
                  "ddp-doctor compare train.py @ddp-find-unused,ddp-static-graph\n"
+                 "ddp-doctor compare train.py@one-process fixed.py@one-process\n"
                  "Arguments after -- go to all of them")
       ->type_name("PROGRAM[@STRATEGY]")
       ->required();

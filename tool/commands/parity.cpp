@@ -102,7 +102,6 @@ Action setup_parity(CLI::App& app) {
     program.placement = call.placement;
     program.pass_on = !options->output.quiet;
     options->parity.steps = options->flags.steps.value_or(options->parity.steps);
-    program.steps = 0;
     options->parity.reference_words = CLI::detail::split_up(options->reference_args);
     const auto examination =
         examination_options(options->out, 0, options->output.quiet, options->trials);

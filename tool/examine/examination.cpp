@@ -71,7 +71,7 @@ std::vector<std::pair<int, ExaminedProgram>> worth_timing(
   std::vector<std::pair<int, ExaminedProgram>> worth;
   for (std::size_t i = 0; i < report.runs.size(); ++i) {
     const auto& run = report.runs[i];
-    if (run.completed && run.step_time && !run.info.tried)
+    if (run.completed && run.step_time && !run.info.tried && !run.parity)
       worth.emplace_back(static_cast<int>(i), programs[i]);
   }
   if (worth.size() < 2) worth.clear();
@@ -111,7 +111,16 @@ Report examine(const std::vector<ExaminedProgram>& programs, Purpose purpose,
   Runs runs(purpose, options, streams);
   if (programs.size() > 1) runs.isolate(programs);
   return report_of(runs, [&] {
-    for (const auto& program : programs) runs.add(program);
+    for (const auto& program : programs) {
+      const auto* python = std::get_if<ProgramOptions>(&program);
+      if (python != nullptr && python->strategy == kOneProcess) {
+        ParityOptions parity;
+        if (python->steps > 0) parity.steps = python->steps;
+        add_beside_one_process(runs, *python, parity);
+      } else {
+        runs.add(program);
+      }
+    }
     if (options.repeats > 0)
       runs.repeat(worth_timing(read_examination(runs.folder()), programs), options.repeats);
   });
@@ -206,11 +215,12 @@ Report read_examination(const fs::path& folder, const StatedPlacements& stated) 
           failed ? std::nullopt : median_step_ms(Timeline::load(run_folder, run)));
     } else {
       runs.push_back(read_run(run_folder, run, index));
+      if (const auto figures = parity_figures(folder, index); fs::exists(figures))
+        add_parity(runs.back(),
+                   judge_parity(load_parity_figures(figures), runs.back().info.world_size));
     }
   }
   Report report = make_report(std::move(runs));
-  if (const auto figures = parity_figures(folder); fs::exists(figures))
-    add_parity(report, judge_parity(load_parity_figures(figures), report.world_size));
   if (const auto twin = rounding_folder(folder); fs::exists(twin) && report.runs.front().magnitudes)
     report.rounding = Distances(report.runs.front().magnitudes(),
                                 Magnitudes(Timeline::load(twin, load_run_info(twin))));

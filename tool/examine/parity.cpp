@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr int kStarts = 12;
 
 ProgramOptions with_role(ProgramOptions program, const char* role, const fs::path& folder) {
+  program.steps = 0;
   program.environment = {{"DDP_DOCTOR_PARITY", role},
                          {"DDP_DOCTOR_PARITY_FOLDER", fs::absolute(folder).string()},
                          {"TORCHDYNAMO_DISABLE", "1"}};
@@ -74,40 +75,58 @@ std::string run_reference(Runs& runs, const ProgramOptions& program, const fs::p
 
 }  // namespace
 
-fs::path parity_figures(const fs::path& examination) {
-  return examination / "parity" / "figures.json";
+namespace {
+
+fs::path parity_folder(const fs::path& examination, int run) {
+  return examination / (run == 0 ? "parity" : fmt::format("parity-{:02}", run));
+}
+
+}  // namespace
+
+fs::path parity_figures(const fs::path& examination, int run) {
+  return parity_folder(examination, run) / "figures.json";
+}
+
+void add_beside_one_process(Runs& runs, const ProgramOptions& program,
+                            const ParityOptions& parity) {
+  const int index = runs.next();
+  const fs::path folder = parity_folder(runs.folder(), index);
+  fs::create_directory(folder);
+  fs::permissions(folder, fs::perms::owner_all);
+  const fs::path figures = parity_figures(runs.folder(), index);
+  try {
+    ProgramOptions ranks = with_role(program, "ranks", folder);
+    ranks.environment["DDP_DOCTOR_PARITY_STEPS"] = std::to_string(parity.steps);
+    ranks.environment["DDP_DOCTOR_PARITY_BUDGET"] = std::to_string(parity.budget_mib << 20);
+    runs.add(ranks);
+    const RunReport seen = read_examination(runs.folder()).runs.at(static_cast<std::size_t>(index));
+    if (!seen.info.failure.empty()) return;
+    if (ranks_disagree(seen)) {
+      write_impossible(figures, "the ranks' own run has errors; fix these first");
+      return;
+    }
+    ProgramOptions one = with_role(program, "reference", folder);
+    one.world_size = 1;
+    one.pass_on = false;
+    one.words.insert(one.words.end(), parity.reference_words.begin(), parity.reference_words.end());
+    const auto reason = run_reference(runs, one, folder);
+    if (!reason.empty()) write_impossible(figures, reason);
+  } catch (const CutShort&) {
+    if (!fs::exists(figures))
+      write_impossible(figures, "interrupted before all gradients were compared");
+    throw;
+  }
 }
 
 Report examine_parity(const ProgramOptions& program, const ParityOptions& parity,
                       const ExaminationOptions& options, Streams streams) {
   Runs runs(Purpose::kRun, options, streams);
   runs.isolate({program});
-  const fs::path folder = runs.folder() / "parity";
-  fs::create_directory(folder);
-  fs::permissions(folder, fs::perms::owner_all);
-  const fs::path figures = parity_figures(runs.folder());
   bool interrupted = false;
   try {
-    ProgramOptions ranks = with_role(program, "ranks", folder);
-    ranks.environment["DDP_DOCTOR_PARITY_STEPS"] = std::to_string(parity.steps);
-    ranks.environment["DDP_DOCTOR_PARITY_BUDGET"] = std::to_string(parity.budget_mib << 20);
-    runs.add(ranks);
-    const Report seen = read_examination(runs.folder());
-    if (ranks_disagree(seen)) {
-      write_impossible(figures, "the ranks' own run has errors; fix these first");
-    } else {
-      ProgramOptions one = with_role(program, "reference", folder);
-      one.world_size = 1;
-      one.pass_on = false;
-      one.words.insert(one.words.end(), parity.reference_words.begin(),
-                       parity.reference_words.end());
-      const auto reason = run_reference(runs, one, folder);
-      if (!reason.empty()) write_impossible(figures, reason);
-    }
+    add_beside_one_process(runs, program, parity);
   } catch (const CutShort&) {
     interrupted = true;
-    if (!fs::exists(figures))
-      write_impossible(figures, "interrupted before all gradients were compared");
   }
   runs.finish();
   Report report = read_examination(runs.folder());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tool/examine/examination.h"
+#include "tool/examine/runs.h"
 
 namespace ddp_doctor {
 
@@ -17,11 +18,15 @@ struct ParityOptions {
   std::vector<std::string> reference_words;  // further arguments of the one process
 };
 
-// Runs the ranks for a few steps, then the reference. As examine() otherwise.
+// Runs the ranks for a few steps, as the next run of the report, then the reference. Throws
+// CutShort.
+void add_beside_one_process(Runs& runs, const ProgramOptions& program, const ParityOptions& parity);
+
+// The report of that run alone. As examine() otherwise.
 Report examine_parity(const ProgramOptions& program, const ParityOptions& parity,
                       const ExaminationOptions& options, Streams streams);
 
-// What the reference measured, in an examination's folder.
-std::filesystem::path parity_figures(const std::filesystem::path& examination);
+// What the reference of a run measured, in an examination's folder.
+std::filesystem::path parity_figures(const std::filesystem::path& examination, int run);
 
 }  // namespace ddp_doctor

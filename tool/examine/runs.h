@@ -48,6 +48,9 @@ class Runs {
   // False once the time for trials is over; the report says so. `left`: of how many.
   bool time_left(std::size_t left);
 
+  // The index of the run that add() would make.
+  int next() const { return count_; }
+
   // Throws Error if the first run could not start; for later ones the report says so.
   void add(const ExaminedProgram& program, const std::optional<TriedChange>& tried = {},
            int repeats = -1);

@@ -329,7 +329,8 @@ Environment with_probe(Environment environment, const ProgramOptions& options,
   // For programs that have ddp-doctor linked in and cannot know where the rest of it is.
   environment.try_emplace("DDP_DOCTOR_CUDA_LIBRARY", cuda_library().string());
   environment.erase("DDP_DOCTOR_APPLY");
-  if (options.strategy != kAsIs) environment["DDP_DOCTOR_APPLY"] = options.strategy;
+  if (options.strategy != kAsIs && options.strategy != kOneProcess)
+    environment["DDP_DOCTOR_APPLY"] = options.strategy;
   for (const auto& [name, value] : options.environment) environment[name] = value;
   return environment;
 }

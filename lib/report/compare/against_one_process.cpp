@@ -22,25 +22,27 @@ bool explained_by_parity(const Finding& finding) {
 
 }  // namespace
 
-void add_parity(Report& report, Parity parity) {
-  const auto& run = report.runs.front();
-  auto all = flattened(report.findings);
+void add_parity(RunReport& run, Parity parity) {
+  auto& findings = run.diagnosis.findings;
+  auto all = flattened(findings);
   for (auto& finding : parity.findings) {
     // The line that a finding of the run alone names for the same thing.
     for (const auto& other : all) {
       if (explained_by_parity(other) && other.where) finding.where = other.where;
     }
     if (!finding.where) finding.where = run.step_place;
+    finding.run = run.info.index;
     all.push_back(finding);
   }
-  report.findings = nest_consequences(std::move(all));
-  if (!parity.inconclusive.empty() && !report.findings.empty())
+  findings = nest_consequences(std::move(all));
+  if (!parity.inconclusive.empty() && !findings.empty())
     parity.notes.push_back("not compared with one process: " + parity.inconclusive);
-  report.parity = std::move(parity);
+  run.parity = std::move(parity);
 }
 
-bool ranks_disagree(const Report& report) {
-  return std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+bool ranks_disagree(const RunReport& run) {
+  const auto& findings = run.diagnosis.findings;
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.severity == Severity::kError && !explained_by_parity(finding);
   });
 }

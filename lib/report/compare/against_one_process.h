@@ -6,11 +6,11 @@
 
 namespace ddp_doctor {
 
-// Adds to a report of the ranks' run what the comparison with one process showed.
-void add_parity(Report& report, Parity parity);
+// Adds to the ranks' run what the comparison with one process showed.
+void add_parity(RunReport& run, Parity parity);
 
 // Errors of the ranks' run that such a comparison would not explain: the ranks do not agree among
 // themselves, so there is nothing to compare.
-bool ranks_disagree(const Report& report);
+bool ranks_disagree(const RunReport& run);
 
 }  // namespace ddp_doctor

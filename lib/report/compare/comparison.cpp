@@ -72,11 +72,11 @@ void label(std::vector<RunReport>& runs) {
 // Relative to the first that finished: a program that dies in step 1 has no step time.
 void measure_costs(std::vector<RunReport>& runs) {
   const auto base = std::find_if(runs.begin(), runs.end(), [](const RunReport& run) {
-    return run.completed && run.step_time;
+    return run.completed && run.step_time && !run.parity;
   });
   if (base == runs.end()) return;
   for (auto& run : runs) {
-    if (&run == &*base || !run.completed) continue;
+    if (&run == &*base || !run.completed || run.parity) continue;
     run.cost = cost_between(run, *base);
     if (run.cost) run.cost->base = static_cast<int>(base - runs.begin());
   }
@@ -94,7 +94,7 @@ std::string summary_of(const RunReport& run) {
     text = fmt::format("{} {}{}", finding.rule, finding.name,
                        finding.first_step ? fmt::format(" from step {}", *finding.first_step) : "");
   }
-  if (text.empty()) return run.outcome;
+  if (text.empty()) return run.parity ? summary_of(*run.parity, run.info.world_size) : run.outcome;
   return more == 0 ? text : fmt::format("{} and {} more", text, more);
 }
 
@@ -151,7 +151,7 @@ void compare_runs(Report& report) {
     const Fingerprint examined = first.fingerprint();
     for (std::size_t i = 1; i < report.runs.size(); ++i) {
       const auto& run = report.runs[i];
-      if (!run.fingerprint) continue;
+      if (!run.fingerprint || run.parity) continue;  // dropout is off
       report.equalities.push_back(
           {0, static_cast<int>(i), Fingerprint::compare(examined, run.fingerprint())});
     }

@@ -215,8 +215,7 @@ Report report_from(const ordered_json& json) {
     report.suppressed.push_back({finding_from(suppressed.at("finding")),
                                  suppressed.at("suppression"), suppressed.at("reason")});
   }
-  if (const auto found = json.find("parity"); found != json.end())
-    report.parity = parity_from(*found);
+  if (const auto found = json.find("parity"); found != json.end()) run.parity = parity_from(*found);
   report.unused_suppressions = json.at("unused_suppressions").get<std::vector<std::string>>();
   for (const auto& partial : json.at("partial_suppressions"))
     report.partial_suppressions.push_back({partial.at("suppression"), partial.at("left")});

@@ -48,8 +48,9 @@ class Html {
     if (!report_.difference.empty())
       out_ << "<p><strong>Difference:</strong> " << escaped(report_.difference) << "</p>\n";
     findings();
-    if (report_.parity) {
-      for (const auto& note : report_.parity->notes) fact(note);
+    for (const auto& run : report_.runs) {
+      if (!run.parity) continue;
+      for (const auto& note : run.parity->notes) fact(note);
     }
     plots();
     out_ << "<h2>Figures</h2>\n";

@@ -284,10 +284,11 @@ void render_json(const Report& report, const RenderOptions&, std::ostream& out) 
   for (const auto& run : report.runs) {
     json["runs"].push_back(to_json(run));
     if (report.purpose != Purpose::kCompare) continue;
+    if (run.parity) json["runs"].back()["parity"] = to_json(*run.parity);
     auto& findings = json["runs"].back()["findings"] = ordered_json::array();
     for (const auto& finding : run.diagnosis.findings) findings.push_back(to_json(finding));
   }
-  if (report.parity) json["parity"] = to_json(*report.parity);
+  if (const auto& parity = report.runs.front().parity) json["parity"] = to_json(*parity);
   for (const auto& equality : report.equalities) json["equalities"].push_back(to_json(equality));
   for (const auto& finding : report.findings) json["findings"].push_back(to_json(finding));
   out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';

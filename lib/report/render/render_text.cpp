@@ -118,11 +118,9 @@ class TextReport {
   // What a strategy did to its run, and what the records lack; once if several runs have it.
   void notes() {
     std::vector<std::string> printed;
-    if (report_.parity) {
-      for (const auto& note : report_.parity->notes) wrapped(note);
-    }
     for (const auto& run : report_.runs) {
       std::vector<std::string> lines;
+      if (run.parity) lines = run.parity->notes;
       for (const auto& change : run.changes) lines.push_back("changed: " + change);
       for (const auto& reason : run.unapplied) lines.push_back("not applied: " + reason);
       for (const auto& note : run.notes) {

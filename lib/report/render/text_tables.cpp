@@ -137,12 +137,15 @@ void print_steps(const Report& report, const RenderOptions& options, std::ostrea
 }
 
 void print_parity(const Report& report, const RenderOptions& options, std::ostream& out) {
-  const Figures steps = parity_steps(report);
-  if (steps.rows.empty()) return;
-  Table table(steps.head);
-  for (const auto& row : steps.rows) table.add(row);
-  out << '\n' << bold(options, steps.caption) << '\n';
-  table.print(out);
+  for (const auto& run : report.runs) {
+    const Figures steps = parity_steps(run);
+    if (steps.rows.empty()) continue;
+    const std::string caption = report.runs.size() > 1 ? run.label + ": " : "";
+    Table table(steps.head);
+    for (const auto& row : steps.rows) table.add(row);
+    out << '\n' << bold(options, caption + steps.caption) << '\n';
+    table.print(out);
+  }
 }
 
 void print_mesh(const RunReport& run, const RenderOptions& options, std::ostream& out) {

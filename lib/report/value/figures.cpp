@@ -22,8 +22,9 @@ class Collector {
   explicit Collector(const Report& report) : report_(report) {}
 
   std::vector<Figures> collect() {
-    if (report_.parity) {
-      auto steps = parity_steps(report_);
+    for (const auto& run : report_.runs) {
+      auto steps = parity_steps(run);
+      if (report_.runs.size() > 1) steps.caption = run.label + ": " + steps.caption;
       table(steps.caption, steps.head, std::move(steps.rows));
     }
     for (const auto& run : report_.runs) {
@@ -183,15 +184,15 @@ Figures ddp_fields(const RunReport& run) {
   return figures;
 }
 
-Figures parity_steps(const Report& report) {
+Figures parity_steps(const RunReport& run) {
   Figures figures{fmt::format("Gradients of {} against one process on the same samples",
-                              count_of(static_cast<std::size_t>(report.world_size), "rank")),
+                              count_of(static_cast<std::size_t>(run.info.world_size), "rank")),
                   {"step", "parameters", "equal", "difference", "rounding alone"},
                   {},
                   0,
                   true};
-  if (!report.parity) return figures;
-  for (const auto& step : report.parity->steps)
+  if (!run.parity) return figures;
+  for (const auto& step : run.parity->steps)
     figures.rows.push_back({std::to_string(step.step), std::to_string(step.parameters),
                             std::to_string(step.equal), fmt::format("{:.1e}", step.distance),
                             fmt::format("{:.1e}", step.rounding)});

@@ -28,6 +28,6 @@ Figures mesh_figures(const RunReport& run);
 Figures ddp_fields(const RunReport& run);
 
 // Each compared step against one process.
-Figures parity_steps(const Report& report);
+Figures parity_steps(const RunReport& run);
 
 }  // namespace ddp_doctor

@@ -248,7 +248,8 @@ Health health_of(const std::vector<Finding>& findings, const RunReport& run) {
     return finding.severity >= Severity::kWarning;
   });
   if (sick) return Health::kSick;
-  return run.conclusive() ? Health::kHealthy : Health::kInconclusive;
+  const bool compared = !run.parity || run.parity->inconclusive.empty();
+  return run.conclusive() && compared ? Health::kHealthy : Health::kInconclusive;
 }
 
 }  // namespace
@@ -363,8 +364,7 @@ std::optional<double> median_step_ms(const Timeline& timeline) {
 
 Health Report::health() const {
   const Health health = health_of(findings, runs.front());
-  const bool undecided = nothing_compared || (parity && !parity->inconclusive.empty());
-  return health == Health::kHealthy && undecided ? Health::kInconclusive : health;
+  return health == Health::kHealthy && nothing_compared ? Health::kInconclusive : health;
 }
 
 bool Report::bit_identical() const {

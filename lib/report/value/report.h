@@ -111,6 +111,7 @@ struct RunReport {
   std::function<Magnitudes()> magnitudes;    // with those that round differently
   std::optional<double> probe_ms;            // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;
+  std::optional<Parity> parity;  // with one process, where that was asked for
   std::vector<DdpField> ddp;
   std::vector<std::string> notes;
   Diagnosis diagnosis;
@@ -163,9 +164,8 @@ struct Report {
     std::string left;  // what it does not cover: "fc.bias of DDP201 unused-parameters"
   };
   std::vector<PartialSuppression> partial_suppressions;
-  std::vector<Equality> equalities;  // each run with the first, in a comparison
-  std::string difference;            // in one sentence, in a comparison
-  std::optional<Parity> parity;      // of the examined run with one process, where it was asked for
+  std::vector<Equality> equalities;     // each run with the first, in a comparison
+  std::string difference;               // in one sentence, in a comparison
   std::optional<Distances> rounding;    // of the examined run from one that rounds differently
   bool nothing_compared = false;        // by a gate: one rank and no baseline
   bool interrupted = false;             // while its runs were made: it has what was seen until then

@@ -37,8 +37,8 @@ std::string what_agrees(const Report& report) {
 std::string reason_of(const Report& report, Health health) {
   const auto& run = report.runs.front();
   if (health == Health::kSick) return names_of(report.findings);
-  if (report.parity && (health == Health::kHealthy || run.conclusive()))
-    return summary_of(*report.parity, report.world_size);
+  if (run.parity && (health == Health::kHealthy || run.conclusive()))
+    return summary_of(*run.parity, report.world_size);
   if (health == Health::kInconclusive) {
     if (report.nothing_compared && run.conclusive())
       return "one rank, nothing to compare across ranks: give the gate two or more";
