@@ -53,7 +53,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   };
   std::vector<Sums> sums;
   for (int id : timeline.trainable()) {
-    const auto after = synchronized(step, 0, id, by_hand);
+    const auto after = synchronized(step, timeline.first_rank(), id, by_hand);
     if (!after) continue;
     const std::vector<double> zeros(after->values.size(), 0.0);
     sums.push_back({{after->values.begin(), after->values.end()}, zeros, zeros, id});
@@ -101,6 +101,12 @@ bool near(double k, double factor) {
   return std::abs(k - factor) < kScaleTolerance * std::abs(factor);
 }
 
+// Replicas of one stage of a pipeline, the others of which are on other ranks.
+bool is_one_stage(const Timeline& timeline) {
+  return !timeline.layout.model_parallel.empty() &&
+         static_cast<int>(timeline.ranks().size()) < timeline.run.world_size;
+}
+
 // The losses were divided before backward, by the world size or by the total of all ranks (samples,
 // tokens): then a sum is correct. Factors that differ across ranks are weights if they add up to 1;
 // otherwise they are each rank's own, and the result is a sum of local means.
@@ -117,7 +123,7 @@ bool divided_before(const Timeline& timeline, const TimelineStep& step, double k
     const auto* is_sum = timeline.fact(rank, "loss", "sum", step.number);
     sums = sums && is_sum != nullptr && is_sum->value == "true" && factor == 1.0;
   }
-  if (factors.empty()) return false;
+  if (factors.empty()) return is_one_stage(timeline);  // the stage that has the loss decides
   if (sums) return k > 1.0;
   // Accumulated micro-batches share each rank's weight.
   const int backwards = step.first()->backwards;
@@ -189,9 +195,18 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   }
   if (factors.empty() || (steps.size() > 1 && factors.size() < 2)) return std::vector<Finding>{};
   finding.where = where(timeline, by_hand ? "step" : "wrap");
-  if (const auto calls = synchronizing_calls(timeline, *steps.front()); by_hand && !calls.empty())
-    finding.where = Where{calls.front()->file, calls.front()->line};
+  if (const auto calls = synchronizing_calls(timeline, *steps.front()); by_hand && !calls.empty()) {
+    const auto reduces = std::find_if(calls.begin(), calls.end(), [](const Collective* call) {
+      return call->target.starts_with("gradient");
+    });
+    const auto* call = reduces == calls.end() ? calls.front() : *reduces;
+    finding.where = Where{call->file, call->line};
+  }
   finding.ranks = timeline.ranks();
+  if (is_one_stage(timeline)) {
+    finding.certainty = Certainty::kLikely;
+    finding.evidence["kind"] = "stage";
+  }
   finding.evidence["factor"] = factors.front();
   finding.evidence["steps_checked"] = factors.size();
   finding.evidence["hand_written"] = by_hand;
@@ -217,7 +232,9 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   } else if (by_hand) {
     // No strategy removes a program's own collectives, and averaging sums again leaves sums.
     finding.prescription = {
-        "Divide by the world size exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG.", ""};
+        fmt::format("Divide by the {} exactly once: all_reduce(SUM) and divide, or ReduceOp.AVG.",
+                    is_one_stage(timeline) ? "number of ranks of the group" : "world size"),
+        ""};
   } else {
     finding.prescription = {
         "Divide by the world size in the communication hook: with a hook, DistributedDataParallel "
@@ -281,6 +298,7 @@ const Rule kGradientScale = {
     .check = check_gradient_scale,
     .scope = Scope::kWrapper,
     .needs = {.ranks = 2, .steps = 1, .all_ranks = true},
+    .holds_on_mesh = "stage",
     .of_reductions = true};
 
 }  // namespace ddp_doctor

@@ -10,6 +10,7 @@
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/timeline/rank_local.h"
 
 namespace ddp_doctor {
 namespace {
@@ -115,8 +116,9 @@ void blame_change_after_wrapping(const Timeline& timeline, const std::string& si
       "broadcast-init"};
 }
 
-// The module that holds it directly; "" for the model itself.
+// The module that holds it directly, "" for the model itself; itself where no module does.
 std::string owner_of(const TensorInfo& tensor) {
+  if (is_in_no_module(tensor)) return tensor.name;
   const auto dot = tensor.name.rfind('.');
   return dot == std::string::npos ? "" : tensor.name.substr(0, dot);
 }
@@ -129,12 +131,11 @@ bool begins_alike_at_random(const TimelineStep& start, int id) {
                      [&](double value) { return value != seen->values[0]; });
 }
 
-// Its gradients point the same way on all ranks, as those of replicas with other weights do. Those
-// of the parts of a layer have nothing in common.
-bool gradients_resemble(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
-                        int id) {
-  constexpr double kAlike = 0.9;  // the cosine
+// How far its gradients point the same way on all ranks: the smallest cosine with the first rank's;
+// 0 of few values.
+double likeness(const Timeline& timeline, const std::vector<const TimelineStep*>& steps, int id) {
   constexpr std::size_t kMinValues = 16;
+  double smallest = 1.0;
   for (const int rank : timeline.ranks()) {
     double both = 0.0;
     double mine = 0.0;
@@ -151,9 +152,21 @@ bool gradients_resemble(const Timeline& timeline, const std::vector<const Timeli
         ++values;
       }
     }
-    if (values < kMinValues || !(both > kAlike * std::sqrt(first * mine))) return false;
+    const double length = std::sqrt(first * mine);
+    smallest = std::min(smallest, values < kMinValues || length == 0.0 ? 0.0 : both / length);
   }
-  return true;
+  return smallest;
+}
+
+// As those of replicas with other weights do. Those of the parts of a layer have nothing in common.
+bool gradients_resemble(const Timeline& timeline, const std::vector<const TimelineStep*>& steps,
+                        int id) {
+  return likeness(timeline, steps, id) > 0.9;
+}
+
+// They differ by a factor, as clipping by each rank's own norm leaves them.
+bool gradients_are_scaled(const Timeline& timeline, const TimelineStep& step, int id) {
+  return likeness(timeline, {&step}, id) > 1.0 - 1e-6;
 }
 
 // In a job whose ranks exchange activations, where nobody declared anything: parameters that begin
@@ -169,7 +182,8 @@ std::vector<int> mistaken_for_shards(const Timeline& timeline, const TimelineSte
   if (reduces) return {};
   std::set<std::string> owners;
   for (const int id : differing(timeline, *steps.front(), Stage::kGradient)) {
-    if (!timeline.placed().of.contains(id) && begins_alike_at_random(start, id))
+    if (!timeline.placed().of.contains(id) && begins_alike_at_random(start, id) &&
+        !gradients_are_scaled(timeline, *steps.front(), id))
       owners.insert(owner_of(timeline.tensors[static_cast<std::size_t>(id)]));
   }
   if (owners.empty()) return {};

@@ -38,7 +38,7 @@ class Collectives:
             moment = "forward"
         elif session.backwards.fresh:
             moment = "before-step"
-        elif session.recording and places.in_forward():
+        elif session.recording and places.in_forward(self.torch.autograd.function.FunctionCtx):
             moment = "forward"
         else:
             moment = "outside"

@@ -96,11 +96,14 @@ def called_by(folder, through):
     return False
 
 
-def in_forward():
-    """Whether a module's forward is on the stack."""
+def in_forward(context):
+    """Whether the forward of a module, or of an autograd function, whose first argument is a `context`, is on the stack."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "_call_impl" and _kind(frame.f_code.co_filename) == _TORCH:
+        code = frame.f_code
+        if code.co_name == "_call_impl" and _kind(code.co_filename) == _TORCH:
+            return True
+        if code.co_name == "forward" and code.co_argcount and isinstance(frame.f_locals.get(code.co_varnames[0]), context):
             return True
         frame = frame.f_back
     return False
