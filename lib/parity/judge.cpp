@@ -79,8 +79,8 @@ class StepJudge {
     if (const auto reason = chance(); !reason.empty()) return reason;
     return fmt::format(
         "in step {} the order of the samples alone changes the gradients of one process by "
-        "{:.0f} %, which is more than rounding: what it computes depends on this order, or on "
-        "chance",
+        "{:.0f} %, which is more than rounding: what it computes depends on this order, on "
+        "chance, or on data that neither a DataLoader nor a model or loss function got",
         step_.step, 100 * std::min(1.0, compared().rounding));
   }
 
@@ -455,8 +455,10 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
         "changed in both runs: dropout and stochastic depth are off, torch.compile is off; the one "
         "process is given the samples and the weights of the ranks");
   bool any = false;
+  std::string unusable;  // some step: then the others agree by luck
   for (const auto& step : figures.steps) {
     const StepJudge judge(step, figures, world_size);
+    if (unusable.empty() && !figures.low_precision) unusable = judge.unusable();
     parity.steps.push_back(judge.compared());
     any = any || judge.has_gradients();
     if (!step.not_told.empty()) {
@@ -478,6 +480,10 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
     } else if (parity.inconclusive.empty()) {
       parity.inconclusive = doubt;
     }
+  }
+  if (!unusable.empty()) {
+    parity.findings.clear();
+    if (parity.inconclusive.empty()) parity.inconclusive = unusable;
   }
   if (parity.inconclusive.empty() && !any)
     parity.inconclusive = "no parameter has a gradient that could be compared";

@@ -480,6 +480,21 @@ TEST(ParityDoubt, IsAnOrderThatChangesMoreThanRounding) {
       HasSubstr("random numbers are drawn in the forward of Net"));
 }
 
+// The steps that agree with the samples of the ranks do so by luck.
+TEST(ParityDoubt, IsSuchAnOrderInAnyStep) {
+  Planted planted(2);
+  for (auto& gradient : planted.ranks) gradient = times(2, gradient);
+  ParityFigures figures;
+  figures.steps = {planted.step(1)};
+  planted.order = 0.2;
+  figures.steps.push_back(planted.step(2));
+  const auto parity = judge_parity(figures, 2);
+  EXPECT_THAT(parity.findings, IsEmpty());
+  EXPECT_THAT(parity.inconclusive, HasSubstr("in step 2 the order of the samples alone"));
+  figures.low_precision = true;
+  EXPECT_THAT(judge_parity(figures, 2).findings, SizeIs(1)) << "rounding may do as much";
+}
+
 TEST(ParityDoubt, IsAReferenceThatWasImpossible) {
   ParityFigures figures;
   figures.impossible = "the model gets no samples";

@@ -44,6 +44,14 @@ class Reference(seams.Watcher):
         if os.path.exists(self.times_known):
             with open(self.times_known, encoding="utf-8") as file:
                 self.times = json.load(file)
+        self.raises, sys.excepthook = sys.excepthook, self._raised
+
+    def _raised(self, kind, error, trace):
+        """The program fails; if on the ranks' inputs, then hardly for want of arguments."""
+        self.raises(kind, error, trace)
+        if self.drawn.get(self._stream_of(("inputs",))):
+            self._end({"impossible": f"on the ranks' samples the program fails as one process ({kind.__name__}: {error}): it may compute its loss from "
+                                     "data that neither a DataLoader nor a model or loss function of PyTorch gets"})
 
     def _file(self, index):
         return os.path.join(self.saved, f"{index:04}.pt")
@@ -190,13 +198,14 @@ class Reference(seams.Watcher):
 
     @seams.careful
     def step_begins(self, optimizer):
-        if not self.restored:
-            return  # a step without a forward in training
+        if not self.restored and self.steps % self.script.cycle == 0:
+            return  # a step without a forward in training; several optimizers may step after one
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradient = [
             self.clipped[id(p)] if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
         gradient = [g["local"] if tensors.is_part(g) else g for g in gradient]
-        self.gradients.append({"gradient": gradient, "losses": self.losses, "shapes": [tuple(p.shape) for p in parameters]})
+        self.gradients.append({
+            "gradient": gradient, "losses": self.losses, "shapes": [tuple(p.shape) for p in parameters], "forward": self.restored})
         if len(self.gradients) == 1:
             self.gradients[0]["outputs"] = self.outputs
         self.steps += 1
@@ -270,7 +279,12 @@ class Reference(seams.Watcher):
                     played[(play.kind, tuple(play.ranks), play.micro_batch)] = torch.load(
                         self._file(index), **({"weights_only": False} if torch.__version__ >= "2" else {}))
             for i in range(script.cycle):
-                steps.append(self._figures(step, i, played))
+                figures = self._figures(step, i, played)
+                if i > 0 and not played[("joined", tuple(script.shared), None)][i]["forward"]:
+                    steps[-1]["parameters"] += figures["parameters"]  # of another optimizer, on the same samples
+                    steps[-1]["not_told"] += figures["not_told"]
+                else:
+                    steps.append(figures)
         self._end({
             "steps": steps, "random": script.random, "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
         })
