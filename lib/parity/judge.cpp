@@ -466,7 +466,7 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
       for (const auto& name : step.not_told) untold.push_back({name, {}});
       const std::string note = fmt::format(
           "not compared with one process: {}, whose gradients could not be put together "
-          "from the ranks' parts",
+          "from the ranks' parts, or which had none on the ranks",
           list_of(untold, kNamed));
       if (std::find(parity.notes.begin(), parity.notes.end(), note) == parity.notes.end())
         parity.notes.push_back(note);

@@ -38,10 +38,12 @@ std::string owner_of(const TensorInfo& tensor) {
   return tensor.name.substr(0, colon != std::string::npos ? colon : tensor.name.rfind('.'));
 }
 
-// Named so by its author.
-bool is_named_expert(const TensorInfo& tensor) {
+// Named so by its author: an expert of a mixture; beside wrappers also an embedding table, of which
+// each rank holds some.
+bool is_named_expert(const TensorInfo& tensor, bool beside_wrappers) {
   const auto has = [&](const char* word) { return tensor.name.find(word) != std::string::npos; };
-  return (has("expert") || has("Expert")) && !has("shared") && !has("Shared");
+  return (has("expert") || has("Expert") || (beside_wrappers && has("emb"))) && !has("shared") &&
+         !has("Shared");
 }
 
 }  // namespace
@@ -49,8 +51,11 @@ bool is_named_expert(const TensorInfo& tensor) {
 std::set<int> experts_of_one_seed(const Timeline& timeline, const TimelineStep* start) {
   std::set<int> ids;
   if (!deals_out_tokens(timeline)) return ids;
+  const bool wrappers = std::any_of(timeline.tensors.begin(), timeline.tensors.end(),
+                                    [](const TensorInfo& tensor) { return tensor.wrapper; });
   for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind != "parameter" || tensor.wrapper || !is_named_expert(tensor)) continue;
+    if (tensor.kind != "parameter" || tensor.wrapper || !is_named_expert(tensor, wrappers))
+      continue;
     if (begins_apart(timeline, start, tensor.id)) return {};
     ids.insert(tensor.id);
   }

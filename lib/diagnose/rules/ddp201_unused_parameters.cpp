@@ -70,7 +70,9 @@ const char* sentence_for(const std::string& reason) {
 }
 
 std::string prescription_for(const std::string& reason) {
-  if (reason == kFrozen) return "Set requires_grad=False before wrapping.";
+  if (reason == kFrozen)
+    return "Set requires_grad=False before wrapping. A module without trained parameters needs no "
+           "wrapper.";
   if (reason == kReplaced) return "Replace parameters before wrapping, or wrap again.";
   if (reason == kNeverCalled)
     return "Call the module in forward, or remove it (or set requires_grad=False before wrapping).";

@@ -19,6 +19,16 @@ std::size_t steps_not_examined(const Timeline& timeline) {
                     [](const TimelineStep& step) { return step.number > 0 && !step.examined(); }));
 }
 
+// The reducer waits for the tensors that it was given: those that took their places are none of
+// its.
+bool any_replaced(const Timeline& timeline, const TimelineStep& step, int rank) {
+  const auto ids = timeline.trainable();
+  return std::any_of(ids.begin(), ids.end(), [&](int id) {
+    const auto usage = step.usage(rank, id);
+    return usage && usage->replaced;
+  });
+}
+
 Verdict check_needless_find_unused(const Timeline& timeline) {
   if (!timeline.has_wrapper() || !timeline.flag("find_unused_parameters") ||
       timeline.flag("static_graph")) {
@@ -34,7 +44,8 @@ Verdict check_needless_find_unused(const Timeline& timeline) {
     return Undecidable{"no forward went through the wrapper"};
   for (const auto* step : steps) {
     for (int rank : step->distinct_users()) {
-      if (!unused(timeline, *step, rank).empty()) return std::vector<Finding>{};
+      if (!unused(timeline, *step, rank).empty() || any_replaced(timeline, *step, rank))
+        return std::vector<Finding>{};
     }
   }
   // If several optimizers share a wrapper, no step covers all its parameters; the backward does.

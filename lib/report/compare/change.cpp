@@ -111,6 +111,15 @@ bool averages_over_all(const std::string& strategy) {
   return strategy.starts_with("allreduce") && !strategy.starts_with(kAllReduceDimension);
 }
 
+// What the strategy "ddp" would set is set already.
+bool has_default_flags(const RunReport& run) {
+  return !run.ddp.empty() &&
+         std::none_of(run.ddp.begin(), run.ddp.end(), [](const DdpField& field) {
+           return (field.key == "find_unused_parameters" || field.key == "static_graph") &&
+                  field.value != "0";
+         });
+}
+
 std::optional<Change> change_by(const std::string& strategy, const Finding& finding,
                                 const RunReport& run) {
   // A program that averages by hand would do so twice: its own averaging is to be completed.
@@ -122,7 +131,7 @@ std::optional<Change> change_by(const std::string& strategy, const Finding& find
                   "once before the first step: for t in model.state_dict().values(): "
                   "torch.distributed.broadcast(t, 0)"};
   const auto flags = flags_of(strategy);
-  if (flags.empty()) return {};
+  if (flags.empty() || (strategy == "ddp" && has_default_flags(run))) return {};
   for (const auto& place : {finding.where, run.wrap_place}) {  // the finding's own first
     if (!place) continue;
     if (auto change = change_of_wrapper(run, *place, flags)) return change;

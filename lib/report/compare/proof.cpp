@@ -29,10 +29,22 @@ bool as_long(const RunReport& run, const RunReport& first) {
   return !first.completed || run.steps_seen() >= first.steps_seen();
 }
 
+// What was a consequence of it is now a root cause of its own.
+bool leaves_consequences(const RunReport& run, const Finding& finding) {
+  const auto consequences = flattened(finding.consequences);
+  return std::ranges::any_of(run.diagnosis.findings, [&](const Finding& root) {
+    return root.severity >= Severity::kWarning &&
+           std::ranges::any_of(consequences, [&](const Finding& consequence) {
+             return consequence.rule == root.rule;
+           });
+  });
+}
+
 // The run finished without the finding, and without one that the first run does not have.
 bool cures(const RunReport& run, const RunReport& first, const Finding& finding) {
   if (!run.conclusive() || !as_long(run, first)) return false;
   if (found(run, finding.rule, std::min(finding.severity, Severity::kWarning))) return false;
+  if (leaves_consequences(run, finding)) return false;
   return find_finding(run.diagnosis.findings, [&](const Finding& other) {
            return other.severity >= Severity::kWarning &&
                   !found(first, other.rule, Severity::kWarning);

@@ -303,10 +303,10 @@ class Reference(seams.Watcher):
         parameters, untold = [], []
         for j, name in enumerate(names):
             reference = joined["gradient"][j]
-            if synchronized[j] is None and any(part["gradient"][j] is not None for part in step.parts[i]):
-                untold.append(name)
-                continue
-            if synchronized[j] is None and reference is None:
+            if synchronized[j] is None:
+                # In the ranks' step it may have been frozen, as until some iteration, and this process has made others since.
+                if reference is not None or any(part["gradient"][j] is not None for part in step.parts[i]):
+                    untold.append(name)
                 continue
             parameters.append({
                 "name": name, "products": inner_products(self.torch, [synchronized[j], reference, *(other["gradient"][j] for other in others)]),
