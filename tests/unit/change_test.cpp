@@ -77,6 +77,20 @@ TEST_F(ChangeTest, TakesAFlagAway) {
             "m = DDP(net)");
 }
 
+// The strategy cures by what it does to the forward, which is no change of this line.
+TEST_F(ChangeTest, IsNoneOfAWrapperThatHasTheDefaults) {
+  Finding finding;
+  finding.rule = "DDP106";
+  finding.prescription.strategy = "ddp";
+  RunReport run;
+  run.wrap_place = Where{"train.py", 9, {"accelerate/accelerator.py:1"}};
+  run.ddp = {{"construction", "find_unused_parameters", "0"},
+             {"construction", "static_graph", "0"}};
+  EXPECT_FALSE(change_for(finding, run));
+  run.ddp[0].value = "1";
+  EXPECT_TRUE(change_for(finding, run));
+}
+
 TEST_F(ChangeTest, ReplacesOneFlagByAnother) {
   EXPECT_EQ(after("m = DDP(net, find_unused_parameters=True)\n", 1, "ddp-static-graph"),
             "m = DDP(net, static_graph=True)");

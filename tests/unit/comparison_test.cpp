@@ -108,6 +108,18 @@ TEST(Fix, TriesWhatIsPrescribedAndThenWhatElseWouldDo) {
   EXPECT_THAT(prescribed(cured, possible), IsEmpty());
 }
 
+TEST(Fix, IsNoneThatLeavesAConsequence) {
+  const auto run = [](const std::string& strategy, int index, int from_step) {
+    RunBuilder apart = program("train.py", strategy, Purpose::kFix);
+    return report_run(apart.differ(1, 0, Stage::kWeight, from_step).build(), index);
+  };
+  const Report report = make_report({run("as-is", 0, 0), run("ddp", 1, 2)});
+  ASSERT_EQ(report.findings.at(0).rule, "DDP302");
+  ASSERT_EQ(report.findings[0].consequences.at(0).rule, "DDP301");
+  ASSERT_EQ(report.runs[1].diagnosis.findings.at(0).rule, "DDP301");
+  EXPECT_FALSE(report.findings[0].proof->cured);
+}
+
 TEST(Fix, CombinesTheCuresOfSeveralFindings) {
   RunBuilder init_cured = program("train.py", "broadcast-init", Purpose::kFix);
   init_cured.differ(1, 1, Stage::kGradient, 2);

@@ -298,6 +298,14 @@ TEST(NeedlessFindUnused, StaysQuietWhereOneRankLeavesSomethingOutOnce) {
   EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP204")));
 }
 
+TEST(NeedlessFindUnused, StaysQuietWhereParametersWereReplaced) {
+  RunBuilder run(2, {"a", "b"}, 3);
+  run.wrapper({{"find_unused_parameters", "1"}});
+  run.usage(0, [](int, Usage& usage) { usage.replaced = true; });
+  EXPECT_THAT(codes(diagnose(run.build()).findings), testing::Not(Contains("DDP204")))
+      << "the reducer waits for the tensors that they replaced";
+}
+
 TEST(NeedlessFindUnused, IsNotDecidedWhereNoForwardWentThroughTheWrapper) {
   RunBuilder run(2, {"a", "b"}, 3);
   run.wrapper({{"find_unused_parameters", "1"}});
