@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kVersion = 2;
+
 double mean_of(const json& number) { return number.is_number() ? number.get<double>() : 0.0; }
 
 ParityStep step_of(const json& content) {
@@ -20,7 +22,9 @@ ParityStep step_of(const json& content) {
   step.step = content.at("step").get<std::int64_t>();
   step.alone = content.at("alone").get<std::vector<int>>();
   std::size_t vectors = kAlone + step.alone.size();
-  if (content.at("padded").get<bool>()) step.padded = vectors++;
+  if (const auto& padded = content.at("padded"); !padded.is_null())
+    step.padded = {kAlone + padded.get<std::size_t>(), vectors++};
+  if (content.at("again").get<bool>()) step.again = vectors++;
   for (const auto& parameter : content.at("parameters")) {
     const auto triangle = parameter.at("products").get<std::vector<double>>();
     if (triangle.size() != vectors * (vectors + 1) / 2)
@@ -49,6 +53,8 @@ ParityFigures load_parity_figures(const std::filesystem::path& file) {
                     file.string()));
   try {
     const json content = json::parse(in);
+    if (const int version = content.at("version").get<int>(); version != kVersion)
+      throw Error(fmt::format("version {}, and this ddp-doctor reads {}", version, kVersion));
     ParityFigures figures;
     if (content.contains("impossible")) {
       figures.impossible = content.at("impossible").get<std::string>();
@@ -60,8 +66,8 @@ ParityFigures load_parity_figures(const std::filesystem::path& file) {
     figures.low_precision = content.at("low_precision").get<bool>();
     return figures;
   } catch (const std::exception& error) {
-    throw Error(
-        fmt::format("{}: damaged ({}); run ddp-doctor parity again", file.string(), error.what()));
+    throw Error(fmt::format("{}: cannot be read ({}); run ddp-doctor parity again", file.string(),
+                            error.what()));
   }
 }
 

@@ -30,7 +30,12 @@ struct ParityStep {
   // Of the gradients of one rank's samples, or of one of its micro-batches, alone: the rank. Rank
   // by rank, and of each as many.
   std::vector<int> alone;
-  std::optional<std::size_t> padded;  // the vector of the first of them, with padded samples
+  // The vector of one of them, and that of the same with its samples padded as in the joined ones.
+  struct Padded {
+    std::size_t alone, padded;
+  };
+  std::optional<Padded> padded;
+  std::optional<std::size_t> again;  // the vector of the same as kOfOne, in a later step of it
   std::vector<ParityParameter> parameters;
   std::vector<std::string> not_told;  // whose gradients could not be put together from the shards
   std::vector<double> rank_losses;    // mean over micro-batches

@@ -39,7 +39,7 @@ class Classifier(nn.Module):
         self.fc = nn.Linear(32, 1)
 
     def forward(self, texts, lengths):
-        packed = pack_padded_sequence(self.embedding(texts), lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(self.embedding(texts), lengths, batch_first=True)
         _, hidden = self.gru(packed)
         return self.fc(self.dropout(torch.cat([hidden[-2], hidden[-1]], dim=1))).squeeze(1)
 

@@ -163,11 +163,14 @@ struct Planted {
     step.alone = of;
     step.rank_losses = {1.0, 2.0};
     step.loss = 1.5;
-    if (!padded.empty()) step.padded = kAlone + of.size();
+    std::size_t next = kAlone + of.size();
+    if (!padded.empty()) step.padded = {kAlone, next++};
+    if (!again.empty()) step.again = next++;
     for (std::size_t p = 0; p < names.size(); ++p) {
       std::vector<Vector> vectors = {rounded(ranks[p], kRounding), one[p], rounded(one[p], order)};
       for (const auto& vector : alone[p]) vectors.push_back(rounded(vector, kRounding));
       if (!padded.empty()) vectors.push_back(padded[p]);
+      if (!again.empty()) vectors.push_back(again[p]);
       step.parameters.push_back({names[p], products_of(vectors)});
     }
     return step;
@@ -175,10 +178,10 @@ struct Planted {
 
   std::mt19937 generator{7};
   std::vector<std::string> names;
-  std::vector<std::vector<Vector>> alone;  // by parameter
-  std::vector<int> of;                     // whose each of them is
-  std::vector<Vector> ranks, one, padded;  // by parameter
-  double order = kRounding;                // what the order of the samples changes
+  std::vector<std::vector<Vector>> alone;         // by parameter
+  std::vector<int> of;                            // whose each of them is
+  std::vector<Vector> ranks, one, padded, again;  // by parameter
+  double order = kRounding;                       // what the order of the samples changes
 };
 
 Parity judged(ParityStep step, int world_size = 2,
@@ -469,6 +472,23 @@ TEST(ParityDoubt, IsPaddingThatChangesTheGradient) {
   EXPECT_EQ(finding_of_parity(judged(planted.step())).rule, kParityWeighting.code);
 }
 
+TEST(ParityDoubt, IsAProgramThatCountsItsSteps) {
+  Planted planted(2);
+  planted.again = planted.one;
+  EXPECT_EQ(judged(planted.step()).inconclusive, "");
+  // The ranks' step and the same one of one process: equal, and all that comes later is not.
+  planted.again[1] = times(1.01, planted.one[1]);
+  planted.order = 1e-3;
+  auto parity = judged(planted.step());
+  EXPECT_EQ(parity.inconclusive, "");
+  EXPECT_EQ(parity.steps.at(0).equal, 3u);
+  EXPECT_THAT(parity.notes, Contains(HasSubstr("rounding alone does could not be measured")));
+  for (auto& gradient : planted.ranks) gradient = times(1.002, gradient);
+  parity = judged(planted.step());
+  EXPECT_THAT(parity.findings, IsEmpty());
+  EXPECT_THAT(parity.inconclusive, HasSubstr("in a later step"));
+}
+
 TEST(ParityDoubt, IsAnOrderThatChangesMoreThanRounding) {
   Planted planted(2);
   planted.order = 0.2;
@@ -590,20 +610,22 @@ TEST(Parity, CountsOptimizersThatStepInTurnByThemselves) {
 // ---- The figures
 
 nlohmann::json content() {
-  return {{"version", 1},
-          {"random", nlohmann::json::array()},
-          {"frozen_differ", {"Teacher"}},
-          {"low_precision", true},
-          {"steps",
-           {{{"step", 4},
-             {"alone", {0, 1}},
-             {"padded", true},
-             {"not_told", nlohmann::json::array()},
-             {"module", nullptr},
-             {"counts", {{"samples", {8, 6}}}},
-             {"loss", {{"ranks", {1.5, nullptr}}, {"one", 1.25}}},
-             {"parameters",
-              {{{"name", "w"}, {"products", triangle_of({{1}, {2}, {3}, {4}, {5}, {6}})}}}}}}}};
+  return {
+      {"version", 2},
+      {"random", nlohmann::json::array()},
+      {"frozen_differ", {"Teacher"}},
+      {"low_precision", true},
+      {"steps",
+       {{{"step", 4},
+         {"alone", {0, 1}},
+         {"padded", 1},
+         {"again", true},
+         {"not_told", nlohmann::json::array()},
+         {"module", nullptr},
+         {"counts", {{"samples", {8, 6}}}},
+         {"loss", {{"ranks", {1.5, nullptr}}, {"one", 1.25}}},
+         {"parameters",
+          {{{"name", "w"}, {"products", triangle_of({{1}, {2}, {3}, {4}, {5}, {6}, {7}})}}}}}}}};
 }
 
 class FiguresFile {
@@ -631,8 +653,11 @@ TEST(ParityFigures, AreRead) {
   ASSERT_THAT(figures.steps, SizeIs(1));
   const auto& step = figures.steps[0];
   EXPECT_EQ(step.step, 4);
-  EXPECT_EQ(step.padded, kAlone + 2);
-  EXPECT_DOUBLE_EQ(step.parameters.at(0).products.at(kOfOne, *step.padded), 12);
+  const auto& products = step.parameters.at(0).products;
+  ASSERT_TRUE(step.padded);
+  EXPECT_DOUBLE_EQ(products.at(kOfOne, step.padded->alone), 10);
+  EXPECT_DOUBLE_EQ(products.at(kOfOne, step.padded->padded), 12);
+  EXPECT_DOUBLE_EQ(products.at(kOfOne, *step.again), 14);
   EXPECT_THAT(step.rank_losses, ElementsAre(1.5, 0.0));
   EXPECT_THAT(step.counts.at("samples"), ElementsAre(8, 6));
   EXPECT_FALSE(step.module);
@@ -641,7 +666,7 @@ TEST(ParityFigures, AreRead) {
 }
 
 TEST(ParityFigures, HaveTheReasonWhyThereAreNone) {
-  EXPECT_EQ(FiguresFile().of(R"({"version": 1, "impossible": "no samples"})").impossible,
+  EXPECT_EQ(FiguresFile().of(R"({"version": 2, "impossible": "no samples"})").impossible,
             "no samples");
 }
 
@@ -650,14 +675,17 @@ TEST(ParityFigures, AreRefusedIfDamaged) {
   const std::string text = content().dump();
   auto fewer = content();
   fewer["steps"][0]["parameters"][0]["products"].erase(0);
+  auto older = content();
+  older["version"] = 1;
+  EXPECT_THAT(file.refusal(older.dump()), HasSubstr("version 1, and this ddp-doctor reads 2"));
   auto without = content();
   without["steps"][0].erase("alone");
   for (const auto& damaged : {text.substr(0, text.size() / 2), std::string(), std::string("[]"),
                               fewer.dump(), without.dump()}) {
-    EXPECT_THAT(file.refusal(damaged), HasSubstr("figures.json: damaged ("));
+    EXPECT_THAT(file.refusal(damaged), HasSubstr("figures.json: cannot be read ("));
     EXPECT_THAT(file.refusal(damaged), HasSubstr("run ddp-doctor parity again"));
   }
-  EXPECT_THAT(file.refusal(fewer.dump()), HasSubstr("20 inner products, not those of 6"));
+  EXPECT_THAT(file.refusal(fewer.dump()), HasSubstr("27 inner products, not those of 7"));
 }
 
 TEST(ParityFigures, AreRefusedIfMissing) {

@@ -34,4 +34,5 @@ def install(torch):
         from .reference import Reference as Role
 
         seams.one_rank(torch)
+        seams.any_order(torch)
     seams.install(torch, Role(torch, folder))

@@ -19,7 +19,7 @@ class Step:
 
 
 class Play:
-    """`kind`: "joined", "permuted", "alone" or "padded". `micro_batch`: this one of a rank, in the place of all of its own."""
+    """`kind`: "joined", "permuted", "alone", "padded" or "again". `micro_batch`: this one of a rank, in the place of all of its own."""
 
     def __init__(self, step, kind, ranks, micro_batch=None):
         self.step, self.kind, self.ranks, self.micro_batch = step, kind, ranks, micro_batch
@@ -146,14 +146,21 @@ class Script:
         return own
 
     def plays(self):
+        """The joined samples first: a program that counts its steps computes what it did in the ranks' steps. Again at the end, which shows
+        whether it does so in other steps, too; the last ones first, or a program of few steps would be started in time for both."""
         for step in self.steps:
             yield Play(step, "joined", self.shared)
+        for step in self.steps:
             yield Play(step, "permuted", self.shared)
-            for position, micro_batch in self.alone(step):
+            alone = self.alone(step)
+            for position, micro_batch in alone:
                 yield Play(step, "alone", [position], micro_batch)
-            if self.pads(step):
-                position, micro_batch = (self.alone(step) or [(self.shared[0], None)])[0]
+            most_padded = self.most_padded(step)
+            if most_padded is not None:
+                position, micro_batch = alone[most_padded]
                 yield Play(step, "padded", [position], micro_batch)
+        for step in dict.fromkeys((self.steps[-1], self.steps[0])):
+            yield Play(step, "again", self.shared)
 
     def alone(self, step):
         """(rank, micro-batch) whose gradients are computed one by one; None: all of a rank together."""
@@ -173,6 +180,19 @@ class Script:
         alike = len(counts) == 1 and all(len(kind) == 1 for kind in kinds)
         count = counts.pop() if alike else 1
         return count if backwards == count or (self.mode == "batches" and backwards > 1) else 1
+
+    def most_padded(self, step):
+        """Of those that are computed alone, the one that joining makes larger by the most; None if it makes none of them larger."""
+        grown = []
+        for position, micro_batch in self.alone(step):
+            grown.append(0)
+            for stream, per_rank in step.micro_batches.items():
+                size = _size_of(stream)
+                for m in range(len(per_rank[0])) if micro_batch is None else [micro_batch]:
+                    own = per_rank[position][m]
+                    wide = samples.widened(self.torch, own, [per_rank[p][m] for p in self.shared], self.layout, size)
+                    grown[-1] += samples.elements_of(wide) - samples.elements_of(own)
+        return grown.index(max(grown)) if any(grown) else None
 
     def pads(self, step):
         return any(

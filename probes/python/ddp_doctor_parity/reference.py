@@ -47,11 +47,12 @@ class Reference(seams.Watcher):
         self.raises, sys.excepthook = sys.excepthook, self._raised
 
     def _raised(self, kind, error, trace):
-        """The program fails; if on the ranks' inputs, then hardly for want of arguments."""
+        """The program fails; after it was given samples, hardly for want of arguments."""
         self.raises(kind, error, trace)
-        if self.drawn.get(self._stream_of(("inputs",))):
-            self._end({"impossible": f"on the ranks' samples the program fails as one process ({kind.__name__}: {error}): it may compute its loss from "
-                                     "data that neither a DataLoader nor a model or loss function of PyTorch gets"})
+        if any(self.drawn.values()):
+            why = "it may not take a batch of this size" if self.script.mode == "batches" else (
+                "it may compute its loss from data that neither a DataLoader nor a model or loss function of PyTorch gets")
+            self._end({"impossible": f"on the samples of all ranks the program fails as one process ({kind.__name__}: {error}): {why}"})
 
     def _file(self, index):
         return os.path.join(self.saved, f"{index:04}.pt")
@@ -296,9 +297,9 @@ class Reference(seams.Watcher):
         synchronized = script.gradient(step, i, joined["shapes"])
         alone = [played[("alone", (position,), micro_batch)][i] for position, micro_batch in script.alone(step)]
         others = [played[("permuted", everyone, None)][i], *alone]
-        padded = next((gradients for (kind, *_), gradients in played.items() if kind == "padded"), None)
-        if padded is not None:
-            others.append(padded[i])
+        of_kind = lambda kind: [gradients[i] for (played_as, *_), gradients in played.items() if played_as == kind]
+        padded, again = of_kind("padded"), of_kind("again")
+        others += padded + again
         names = step.parts[i][0]["names"]
         parameters, untold = [], []
         for j, name in enumerate(names):
@@ -315,7 +316,7 @@ class Reference(seams.Watcher):
         counts = [self._sample_counts(step, *one) for one in script.alone(step)] or [{}]
         common = [key for key in counts[0] if all(key in each for each in counts)]
         return {
-            "step": step.number + i, "alone": [script.ranks[position] for position, _ in script.alone(step)], "padded": padded is not None,
+            "step": step.number + i, "alone": [script.ranks[position] for position, _ in script.alone(step)], "padded": script.most_padded(step) if padded else None, "again": bool(again),
             "parameters": parameters, "not_told": untold,
             "loss": {"ranks": [sum(losses) / max(1, len(losses)) for losses in ranks_losses], "one": _mean(joined["losses"])},
             "counts": {key: [each[key] for each in counts] for key in common},
@@ -355,7 +356,7 @@ class Reference(seams.Watcher):
 
     def _end(self, content):
         with open(self.out + ".new", "w", encoding="utf-8") as file:
-            json.dump(dict(content, version=1), file)
+            json.dump(dict(content, version=2), file)
         os.replace(self.out + ".new", self.out)
         sys.stdout.flush()
         sys.stderr.flush()

@@ -169,6 +169,10 @@ def numbers_of(item, path=""):
     return [pair for key, value in _inner(item) for pair in numbers_of(value, f"{path}.{key}")]
 
 
+def elements_of(item):
+    return sum(tensor.numel() for _, tensor in tensors_of(item))
+
+
 def rows_of(item):
     """The number of samples: the first dimension that most tensors have in common; 0 without any."""
     sizes = collections.Counter(len(tensor) for _, tensor in tensors_of(item) if tensor.dim() > 0)

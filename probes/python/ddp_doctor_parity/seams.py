@@ -93,6 +93,22 @@ def one_rank(torch):
         _wrap(module, "init_process_group", make)
 
 
+def any_order(torch):
+    """Sentences that each rank sorted by their length are not sorted when joined."""
+
+    def make(original):
+        signature = inspect.signature(original)
+
+        def pack_padded_sequence(*args, **kwargs):
+            given = signature.bind(*args, **kwargs)
+            given.arguments["enforce_sorted"] = False
+            return original(*given.args, **given.kwargs)
+
+        return pack_padded_sequence
+
+    _wrap(torch.nn.utils.rnn, "pack_padded_sequence", make)
+
+
 def _wrap(owner, name, make):
     original = getattr(owner, name, None)
     if original is not None:
