@@ -45,6 +45,10 @@ ParityStep step_of(const json& content) {
 
 }  // namespace
 
+void write_impossible(const std::filesystem::path& file, const std::string& reason) {
+  std::ofstream(file) << json{{"version", kVersion}, {"impossible", reason}} << '\n';
+}
+
 ParityFigures load_parity_figures(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in)

@@ -58,7 +58,10 @@ struct ParityFigures {
   bool low_precision = false;  // float16 or bfloat16 in the forward
 };
 
-// Throws Error if the file is missing or damaged.
+// Figures of nothing, and why.
+void write_impossible(const std::filesystem::path& file, const std::string& reason);
+
+// Throws Error if the file is missing, damaged or of another version.
 ParityFigures load_parity_figures(const std::filesystem::path& file);
 
 }  // namespace ddp_doctor

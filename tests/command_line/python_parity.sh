@@ -77,7 +77,7 @@ doctor 0 report run --ignore parity-scale -q; printed '^Verdict: healthy'
 doctor 0 report run --fail-on never -q; printed '^Verdict: sick: DDP701'
 doctor 1 report r.json; printed '^Verdict: sick: DDP701 parity-scale$'
 echo '{' >run/parity/figures.json
-doctor 2 report run; complained 'figures.json: damaged .*run ddp-doctor parity again'
+doctor 2 report run; complained 'figures.json: cannot be read .*run ddp-doctor parity again'
 
 # What may be on purpose.
 doctor 1 parity train.py -- norm; printed '^DDP704 parity-forward: warning, likely'; printed 'the outputs of 1 \(BatchNorm1d\) are not those of one process'

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "lib/parity/figures.h"
@@ -32,10 +30,6 @@ std::size_t files_in(const fs::path& folder) {
   std::error_code missing;
   return static_cast<std::size_t>(
       std::distance(fs::directory_iterator(folder, missing), fs::directory_iterator()));
-}
-
-void write_impossible(const fs::path& file, const std::string& reason) {
-  std::ofstream(file) << nlohmann::json{{"version", 1}, {"impossible", reason}} << '\n';
 }
 
 // Why one process could not play all of it; empty if it did.
