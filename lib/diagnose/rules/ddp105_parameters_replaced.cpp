@@ -3,11 +3,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
+#include "lib/explain/wording/errors.h"
 
 namespace ddp_doctor {
 namespace {
+
+// The reducer waited for gradients that never came.
+bool was_waited_for(const Timeline& timeline) {
+  return std::any_of(timeline.ranks().begin(), timeline.ranks().end(), [&](int rank) {
+    const Event* error = timeline.error(rank);
+    return error != nullptr && error_kind(error->text) == "unfinished-reduction";
+  });
+}
 
 Verdict check_parameters_replaced(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
@@ -28,6 +39,7 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
     }
     harm = harm || (!replaced.empty() && !differing(timeline, *step, Stage::kGradient).empty());
   }
+  harm = harm || (!replaced.empty() && was_waited_for(timeline));
   if (!harm && !left_out) return std::vector<Finding>{};
   if (!harm) finding.certainty = Certainty::kLikely;
   finding.where = where(timeline, "wrap");

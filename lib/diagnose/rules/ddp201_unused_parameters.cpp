@@ -209,10 +209,12 @@ Verdict check_unused_parameters(const Timeline& timeline) {
   describe(timeline, found, finding);
   if (harmful) {
     prescribe(timeline, found, finding);
-    finding.message +=
-        " Their bucket never became ready, so no gradient of the step was averaged and the "
-        "optimizer "
-        "stepped on local gradients; PyTorch raises an error only at the next forward.";
+    finding.message += " Their bucket never became ready, so no gradient of the step was averaged";
+    // A step of several backwards raises before the optimizer.
+    finding.message += found.step != nullptr && found.step->first()->skipped
+                           ? "; PyTorch raises an error at the next forward."
+                           : " and the optimizer stepped on local gradients; PyTorch raises an "
+                             "error only at the next forward.";
   } else if (through_wrapper) {
     finding.message +=
         " The wrapper's options allow this, so training is correct; the parameters only cost "

@@ -173,9 +173,13 @@ class Session:
         self.forwards.write_runtime_fields()
         self.tensors.note_unused_statements()
 
-    @passive
     def program_raised(self, error):
         """Nobody catches it."""
+        self.steps.raised(str(error))
+        self._raised_last(error)
+
+    @passive
+    def _raised_last(self, error):
         if not self.raised:
             self.raised = True
             chain = endings.chain_of(error, self.caught)

@@ -14,6 +14,7 @@ from . import deepspeed, native, places, usage
 from .forwards import GRAPH_STEPS
 from .passive import passive
 
+UNFINISHED = "have finished reduction in the prior iteration"
 FIELDS_STEP = 3  # by then PyTorch has filled in its logging data
 
 
@@ -324,6 +325,21 @@ class Steps:
             self.step_begins(optimizer)
             self.gradients_ready(optimizer)
             self.step_ends(optimizer, True)
+
+    def raised(self, text):
+        """The program is about to end. A reduction that was not finished belongs to the backwards before: where these were no step yet, as micro-batches, what
+        they did is recorded as a step that was skipped."""
+        if UNFINISHED not in text:
+            return
+        for optimizer in list(self.optimizer_of) or list(self.made_at):
+            known = self.optimizer_of.get(optimizer)
+            begin = known.begin if known is not None else self.session.history.beginning()
+            if self.session.history.counts.backwards > begin.counts.backwards:
+                self.step_begins(optimizer)
+                self.gradients_ready(optimizer)
+                self.step_ends(optimizer, True)
+                self.session.enter(native.FORWARD)
+                return
 
 
 def _state_of(optimizer):
