@@ -383,7 +383,8 @@ class StepJudge {
         described.push_back(
             clean ? fmt::format("{} {:.4f}", parameter->name, k)
             : std::isfinite(rest)
-                ? fmt::format("{} {:.2f}, and {:.0e} beside it", parameter->name, k, rest)
+                ? fmt::format("{} {:.2f}, and something else of {:.2g} % of its length",
+                              parameter->name, k, 100 * rest)
                 : parameter->name + ", with no gradient in one process");
     }
     if (different_.size() > kNamed)
@@ -392,8 +393,9 @@ class StepJudge {
         "In step {} the synchronized gradients of {} of {} parameters are not those that one "
         "process computes on the same samples, but these multiples of them: {}. {}.",
         step_.step, different_.size(), step_.parameters.size(), fmt::join(described, "; "),
-        equal_.empty() ? "No parameter has the right gradient"
-                       : fmt::format("The other {} are right", equal_.size()));
+        equal_.empty()       ? "No parameter has the right gradient"
+        : equal_.size() == 1 ? fmt::format("The other one, {}, is right", equal_.front()->name)
+                             : fmt::format("The other {} are right", equal_.size()));
     finding.prescription.text =
         "look for what reaches only these parameters: a term of the loss that one rank adds alone, "
         "features gathered without their gradients (all_gather), a share that is summed twice or "

@@ -48,7 +48,7 @@ std::int64_t first_step_of(const Timeline& timeline, const std::vector<const Tim
 
 // What reduces the gradients of the other parameters.
 struct Reduction {
-  std::string by = "DistributedDataParallel wrapper";  // "no ... covers"
+  std::string by = "any DistributedDataParallel wrapper";  // "outside ..."
   std::string others;  // why it does not cover these, if that is always the same
   Prescription prescription = {};
 };

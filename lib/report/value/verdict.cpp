@@ -36,7 +36,10 @@ std::string what_agrees(const Report& report) {
 
 std::string reason_of(const Report& report, Health health) {
   const auto& run = report.runs.front();
-  if (health == Health::kSick) return names_of(report.findings);
+  if (health == Health::kSick) {
+    const bool unknown = run.parity && !run.parity->inconclusive.empty();
+    return names_of(report.findings) + (unknown ? "; not compared with one process" : "");
+  }
   if (run.parity && (health == Health::kHealthy || run.conclusive()))
     return summary_of(*run.parity, report.world_size);
   if (health == Health::kInconclusive) {
