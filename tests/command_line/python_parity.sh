@@ -99,7 +99,7 @@ doctor 0 parity train.py --inconclusive pass -q -- fails-alone; printed '^Verdic
 
 # What the ranks' run alone shows comes first.
 doctor 1 parity train.py -- bypassed
-printed '^Verdict: sick: DDP101 wrapper-bypassed$'; printed "^not compared with one process: the ranks' own run has errors; fix these first"
+printed '^Verdict: sick: DDP101 wrapper-bypassed; not compared with one process$'; printed "^not compared with one process: the ranks' own run has errors; fix these first"
 not_printed 'against one process on'
 
 # Disk.
