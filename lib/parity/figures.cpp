@@ -67,6 +67,7 @@ ParityFigures load_parity_figures(const std::filesystem::path& file) {
     for (const auto& step : content.at("steps")) figures.steps.push_back(step_of(step));
     figures.random = content.at("random").get<std::vector<std::string>>();
     figures.frozen_differ = content.at("frozen_differ").get<std::vector<std::string>>();
+    figures.dealt = content.at("dealt").get<bool>();
     figures.low_precision = content.at("low_precision").get<bool>();
     return figures;
   } catch (const std::exception& error) {

@@ -55,6 +55,7 @@ struct ParityFigures {
   std::vector<std::string> random;  // where the ranks' program drew random numbers
   // Types of modules whose frozen weights are not the same on all ranks.
   std::vector<std::string> frozen_differ;
+  bool dealt = false;          // as one process the program took the samples of all ranks by itself
   bool low_precision = false;  // float16 or bfloat16 in the forward
 };
 

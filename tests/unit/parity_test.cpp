@@ -615,6 +615,7 @@ nlohmann::json content() {
       {"random", nlohmann::json::array()},
       {"frozen_differ", {"Teacher"}},
       {"low_precision", true},
+      {"dealt", true},
       {"steps",
        {{{"step", 4},
          {"alone", {0, 1}},
@@ -663,6 +664,7 @@ TEST(ParityFigures, AreRead) {
   EXPECT_FALSE(step.module);
   EXPECT_THAT(figures.frozen_differ, ElementsAre("Teacher"));
   EXPECT_TRUE(figures.low_precision);
+  EXPECT_TRUE(figures.dealt);
 }
 
 TEST(ParityFigures, HaveTheReasonWhyThereAreNone) {

@@ -64,6 +64,7 @@ class Script:
         if not self.steps:
             raise Impossible("in no step does every rank have as many batches as in the others")
         self.shared = self._ranks_with_samples_of_their_own()
+        self.dealt = False  # one process itself takes what the ranks take together: nothing is put in its place
 
     def file(self, rank, number):
         path = os.path.join(self.folder, f"rank-{rank:05}", f"step-{number:05}.pt")
@@ -150,6 +151,8 @@ class Script:
         whether it does so in other steps, too; the last ones first, or a program of few steps would be started in time for both."""
         for step in self.steps:
             yield Play(step, "joined", self.shared)
+        if self.dealt:
+            return
         for step in self.steps:
             yield Play(step, "permuted", self.shared)
             alone = self.alone(step)
@@ -164,7 +167,7 @@ class Script:
 
     def alone(self, step):
         """(rank, micro-batch) whose gradients are computed one by one; None: all of a rank together."""
-        if len(self.shared) == 1:
+        if len(self.shared) == 1 or self.dealt:
             return []
         count = self._micro_batches(step)
         if count > 1 and len(self.shared) * count <= MAX_ALONE:
@@ -198,6 +201,23 @@ class Script:
         return any(
             samples.needs_padding([per_rank[p][m] for p in self.shared], self.layout, _size_of(stream))
             for stream, per_rank in step.micro_batches.items() for m in range(len(per_rank[0])))
+
+    def deals(self, own):
+        """Whether the program deals each batch out to its ranks: the first inputs of one process are those of all ranks. Then its steps are those of
+        the ranks of the same numbers."""
+        in_time = [step.number == 1 + i * self.cycle for i, step in enumerate(self.steps)]
+        if self.mode != "inputs" or self.random or not in_time[0] or not self.is_whole(self.steps[0], 0, own):
+            return False
+        self.dealt = True
+        self.steps = self.steps[:(in_time + [False]).index(False)]
+        return True
+
+    def is_whole(self, step, k, own):
+        """Whether the `k`th inputs of a step are those of all ranks together."""
+        per_rank = step.micro_batches.get(("inputs",), [[]])
+        if k >= len(per_rank[0]):
+            return False
+        return samples.same_rows(self.torch, own, [per_rank[p][k] for p in self.shared], self.layout)
 
     def items(self, play, stream, times):
         """The samples of its micro-batches. `times`: how many times as many of them one process takes."""

@@ -37,6 +37,7 @@ class Reference(seams.Watcher):
         self.gradients = []  # of the turn under way
         self.clipped, self.losses, self.outputs = {}, [], []
         self.optimizers, self.names = [], {}
+        self.forwards = 0  # of the turn under way
         self.restored = False  # the weights of the step that is being played
         self.settled = set()  # modules whose other tensors were restored in this step
         self.cache = (None, {})
@@ -99,7 +100,12 @@ class Reference(seams.Watcher):
         self._restore()
         self._settle(module)
         stream = self._stream_of(("inputs",))
-        if stream is not None:
+        if self.forwards == self.cycles == 0 and self.script.deals(samples.arguments(args, kwargs)):
+            self._play_its_own()
+        if self.script.dealt and not self.script.is_whole(self._play(self.cycles).step, self.forwards, samples.arguments(args, kwargs)):
+            self._judge_until_now()
+        self.forwards += 1
+        if stream is not None and not self.script.dealt:
             device = _device_of((args, kwargs))
             given = samples.merged(self._draw(stream, device), samples.arguments(args, kwargs))
             args, kwargs = list(given["args"].values()), given["kwargs"]
@@ -108,6 +114,19 @@ class Reference(seams.Watcher):
         if self.first_output:
             self.outputs += ranks.input_norms((list(args), kwargs))
         return tuple(args), kwargs
+
+    def _play_its_own(self):
+        """Nothing is drawn: each step of this process is the ranks' step of the same number."""
+        self.all_plays = list(self.script.plays())
+        self.left = list(range(len(self.all_plays)))
+        self.times = 1
+
+    def _judge_until_now(self):
+        """Here the samples of one process are no longer those of all ranks."""
+        if self.cycles == 0:
+            self._end({"impossible": "without a DataLoader, one process takes other samples than the ranks together"})
+        self.script.steps = self.script.steps[:self.cycles]
+        self._judge()
 
     def loader_length(self, number, original):
         """An epoch has as many steps as the ranks' has."""
@@ -120,7 +139,7 @@ class Reference(seams.Watcher):
     @seams.careful
     def target(self, given):
         stream = self._stream_of(("targets",))
-        return given if stream is None else list(self._draw(stream, _device_of(given))["args"].values())
+        return given if stream is None or self.script.dealt else list(self._draw(stream, _device_of(given))["args"].values())
 
     @seams.careful
     def inner_output(self, module, output):
@@ -218,6 +237,10 @@ class Reference(seams.Watcher):
     def _turn_ends(self):
         turn, self.cycles = self.cycles, self.cycles + 1
         played, self.gradients, self.outputs = self.gradients, [], []
+        if self.script.dealt and self.forwards < len(self.all_plays[turn].step.micro_batches[("inputs",)][0]):
+            self.cycles = turn
+            self._judge_until_now()
+        self.forwards = 0
         if self.times is None:
             self._learn()
         if self.times is not None and self._regular(turn):
@@ -261,6 +284,8 @@ class Reference(seams.Watcher):
 
     def _regular(self, turn):
         """The step took as many batches as it should have."""
+        if self.script.dealt:
+            return True
         for stream, count in self._counts().items():
             wanted = (turn + 1) * count * self.times
             if self.drawn.get(stream, 0) < wanted:
@@ -288,6 +313,7 @@ class Reference(seams.Watcher):
                     steps.append(figures)
         self._end({
             "steps": steps, "random": script.random, "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
+            "dealt": script.dealt,
         })
 
     def _figures(self, step, i, played):
@@ -296,7 +322,7 @@ class Reference(seams.Watcher):
         joined = played[("joined", everyone, None)][i]
         synchronized = script.gradient(step, i, joined["shapes"])
         alone = [played[("alone", (position,), micro_batch)][i] for position, micro_batch in script.alone(step)]
-        others = [played[("permuted", everyone, None)][i], *alone]
+        others = [joined if script.dealt else played[("permuted", everyone, None)][i], *alone]
         of_kind = lambda kind: [gradients[i] for (played_as, *_), gradients in played.items() if played_as == kind]
         padded, again = of_kind("padded"), of_kind("again")
         others += padded + again

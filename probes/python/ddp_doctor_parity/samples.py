@@ -373,6 +373,31 @@ def padded(torch, tensor, sizes, side, value):
     return wide
 
 
+def same_rows(torch, whole, parts, layout):
+    """Whether `whole` has the samples of all `parts` together, in any order, padded with zeros or not."""
+    differing = []
+
+    def sums(tensor, path):
+        rows = layout.samples_first(path, tensor).detach().cpu().double()
+        rows = rows.reshape(len(rows), -1)
+        return torch.stack([rows.sum(1), rows.square().sum(1)]).sort(dim=1).values
+
+    def compare(all_parts, path):
+        own, *others = all_parts
+        if own.dim() == 0 or own.is_complex():
+            differing.append(path)
+            return
+        mine, theirs = sums(own, path), torch.cat([sums(other, path) for other in others], dim=1).sort(dim=1).values
+        if mine.shape != theirs.shape or not torch.allclose(mine, theirs, rtol=1e-9, atol=1e-9):
+            differing.append(path)
+
+    try:
+        _walk([whole, *parts], None, compare, lambda parts: [], lambda parts, path: differing.append(path) if len(set(map(str, parts))) > 1 else None)
+    except Impossible:
+        return False
+    return not differing
+
+
 def needs_padding(parts, layout, size=None):
     """Whether tensors that are joined differ in more than the number of samples."""
     differing = []
