@@ -35,7 +35,7 @@ def main():
     env = dict(os.environ, OMP_NUM_THREADS="1", USE_LIBUV="0")
     ours = [options.doctor, "run", str(pathlib.Path(options.examples) / "orphan.pt"), "--strategies",
             "ddp,ddp-find-unused,ddp-static-graph", "--fail-on", "never"]
-    theirs = [options.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(here / "orphan_python.py")]
+    theirs = [options.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(here / "orphan_python.py")]
     for command in (ours, theirs):
         seconds(command, env)  # warm the file cache
     pairs = [(seconds(ours, env), seconds(theirs, env)) for _ in range(options.runs)]

@@ -42,9 +42,7 @@ def main():
     for program in options.programs:
         path = str(pathlib.Path(program).resolve())
         gate = [doctor, "check", path, "--", *words]
-        plain = [options.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", path, *words]
-        if "--nproc-per-node" not in subprocess.run([options.python, "-m", "torch.distributed.run", "--help"], capture_output=True, text=True).stdout:
-            plain[plain.index("--nproc-per-node")] = "--nproc_per_node"
+        plain = [options.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", path, *words]
         for command in (gate, plain):
             seconds(command, env)  # warm the file cache
         pairs = [(seconds(gate, env), seconds(plain, env)) for _ in range(options.runs)]

@@ -203,7 +203,7 @@ def cost(options, folder):
     words = ["--train", "gpt-30m", "--steps", "8"]
     say("gpt-30m, plain")
     begin = time.monotonic()
-    subprocess.run([options.python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", __file__, *words],
+    subprocess.run([options.python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", __file__, *words],
                    env=python_overhead.environment(), check=True, capture_output=True)
     plain = time.monotonic() - begin
     say("gpt-30m, parity")

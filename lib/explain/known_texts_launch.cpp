@@ -20,14 +20,14 @@ const KnownText kRendezvousConnection = {
     .means = {"At the start: the endpoint is wrong, or nobody listens there yet. Later: the agent "
               "that hosts the store ended, so its machine's log comes first."},
     .causes =
-        {"--rdzv-endpoint names a host that does not take itself for the host: torchrun starts the "
+        {"--rdzv_endpoint names a host that does not take itself for the host: torchrun starts the "
          "store where the name resolves to its own address. Use the address that hostname -I "
-         "prints there, or --rdzv-conf is_host=1 on that machine alone.",
+         "prints there, or --rdzv_conf is_host=1 on that machine alone.",
          "A firewall, or a port that only the first machine can reach.",
          "The agent of the first machine had finished or failed: torchrun of the other machines "
          "then fails with this error.",
-         "Different --rdzv-id or --nnodes on the machines."},
-    .commands = {{"nc -vz HOST PORT", "from each machine, with the address of --rdzv-endpoint"}},
+         "Different --rdzv_id or --nnodes on the machines."},
+    .commands = {{"nc -vz HOST PORT", "from each machine, with the address of --rdzv_endpoint"}},
     .run = kOnOneMachine,
 };
 
@@ -38,8 +38,8 @@ const KnownText kRendezvousTimeout = {
     .phrases = {{"RendezvousTimeoutError"}},
     .says = "Fewer machines than --nnodes joined the rendezvous in time.",
     .causes = {"A machine was not started, or its torchrun failed: see its log.",
-               "Different --rdzv-id, --rdzv-endpoint or --nnodes on the machines.",
-               "A machine waited longer for its resources than the timeout: --rdzv-conf "
+               "Different --rdzv_id, --rdzv_endpoint or --nnodes on the machines.",
+               "A machine waited longer for its resources than the timeout: --rdzv_conf "
                "join_timeout=SECONDS (600 by default)."},
     .run = kOnOneMachine,
 };
@@ -53,7 +53,7 @@ const KnownText kRendezvousClosed = {
     .causes =
         {"DDP504: a rank of another machine failed, and its agent closed the rendezvous. Look "
          "at that machine's output first.",
-         "A job that is started again with the --rdzv-id of one that has ended."},
+         "A job that is started again with the --rdzv_id of one that has ended."},
     .run = kOnOneMachine,
 };
 
@@ -144,7 +144,7 @@ const KnownText kNoLauncher = {
                "Under srun or mpirun the variables have other names (SLURM_PROCID, "
                "OMPI_COMM_WORLD_RANK): set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and "
                "MASTER_PORT from them."},
-    .commands = {{"torchrun --standalone --nproc-per-node 2 PROGRAM", "starts two ranks"}},
+    .commands = {{"torchrun --standalone --nproc_per_node 2 PROGRAM", "starts two ranks"}},
     .run = "starts the ranks by itself, and sets these variables",
     .fields = {{"missing", "environment variable "}, {"missing", "KeyError: '"}},
 };
@@ -171,7 +171,7 @@ const KnownText kInvalidDevice = {
     .phrases = {{"CUDA error: invalid device ordinal", Context::kDistributed}},
     .says = "A rank chose a GPU that its machine does not have.",
     .causes =
-        {"More ranks on the machine than GPUs: compare --nproc-per-node with "
+        {"More ranks on the machine than GPUs: compare --nproc_per_node with "
          "torch.cuda.device_count().",
          "The rank in the job (RANK) was used in place of LOCAL_RANK to choose the device: it "
          "works on the first machine only.",

@@ -45,7 +45,7 @@ const KnownText kMegatronWorldSize = {
     .says = "The world size is not a multiple of the parallel sizes.",
     .means = {kParallelSizes},
     .causes = {"Fewer ranks were launched than the configuration is for: machines times "
-               "--nproc-per-node.",
+               "--nproc_per_node.",
                "--tensor-model-parallel-size, --pipeline-model-parallel-size, "
                "--context-parallel-size or --expert-model-parallel-size does not divide it.",
                "The launcher started each process as a job of its own: the world size is 1."},

@@ -26,7 +26,7 @@ const KnownText kDuplicateGpu = {
     .causes =
         {"torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"])) is missing, or comes after the "
          "first use of CUDA. A fixed device (cuda:0, .cuda(0)) has the same effect.",
-         "More ranks on the machine than GPUs: --nproc-per-node, or CUDA_VISIBLE_DEVICES.",
+         "More ranks on the machine than GPUs: --nproc_per_node, or CUDA_VISIBLE_DEVICES.",
          "The launcher starts a job per rank: RANK differs and LOCAL_RANK is 0 in each, or two "
          "jobs share one address and port.",
          "A scheduler (Ray, Slurm) gives each process the same CUDA_VISIBLE_DEVICES."},

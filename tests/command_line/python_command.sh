@@ -29,8 +29,8 @@ doctor 2 run --; complained 'program is required'
 doctor 3 run -- true; printed 'no Python process that imports torch was seen'
 
 # With torchrun, where it works (Debian's does not).
-torchrun="$PYTHON_TORCH -m torch.distributed.run --nproc-per-node 2"
-if $torchrun --no-python true 2>/dev/null; then
+torchrun="$PYTHON_TORCH -m torch.distributed.run --nproc_per_node 2"
+if $torchrun --no_python true 2>/dev/null; then
   doctor 0 run --format json -- $torchrun "$here/train.py" --steps 3 --end none
   json 'r["verdict"] == "healthy" and r["world_size"] == 2 and len(runs["as-is"]["steps_table"]) == 3'
   doctor 1 run --format json -- $torchrun "$here/train.py" --end kill

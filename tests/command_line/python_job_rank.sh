@@ -41,7 +41,7 @@ echo 'import nowhere' >"$work/train.py"
 ranks 2 1 "$work/train.py"
 grep -q 'before torch.distributed was initialized: ModuleNotFoundError' "$work/err.0" || fail "$last: rank 0 does not say why"
 
-torchrun="$PYTHON_TORCH -m torch.distributed.run --no-python --nproc-per-node 2"
+torchrun="$PYTHON_TORCH -m torch.distributed.run --no_python --nproc_per_node 2"
 $torchrun true 2>/dev/null || exit 0  # Debian's does not work
 last="torchrun ddp-doctor run train.py"
 timeout 120 $torchrun "$DDP_DOCTOR" run "$here/train.py" --format json >"$work/out" 2>"$work/err" || fail "$last: exit code $?"

@@ -135,8 +135,8 @@ doctor 3 parity idle.py; printed '^Verdict: inconclusive: '
 doctor 2 parity; complained 'parity needs a program: ddp-doctor parity train.py'
 doctor 2 parity nowhere.py; complained 'nowhere.py: no such file; check the path'
 doctor 2 parity --nproc-per-node 1 train.py; complained 'give --nproc-per-node 2 or more'
-doctor 2 parity -- torchrun --nproc-per-node 2 train.py --lr 1; complained 'without a launcher: ddp-doctor parity --nproc-per-node 2 train.py -- --lr 1$'
-doctor 2 parity -- torchrun --nproc-per-node 2 -m pack.train --lr 1
+doctor 2 parity -- torchrun --nproc_per_node 2 train.py --lr 1; complained 'without a launcher: ddp-doctor parity --nproc-per-node 2 train.py -- --lr 1$'
+doctor 2 parity -- torchrun --nproc_per_node 2 -m pack.train --lr 1
 complained 'run_module\("pack.train", run_name="__main__", alter_sys=True\)$'; complained 'ddp-doctor parity --nproc-per-node 2 run_module.py -- --lr 1$'
 doctor 2 parity -- ./start.sh; complained 'without a launcher: ddp-doctor parity --nproc-per-node 2 train.py$'
 "$python" -c 'import zipfile; zipfile.ZipFile("model.pt", "w").writestr("model/data.pkl", "")'

@@ -38,14 +38,14 @@ PY
 # side RANK STEPS: the examination on one of the machines, of torchrun where it works (Debian's does not), else of a script that a
 # scheduler starts there.
 torchrun=
-"$PYTHON_TORCH" -m torch.distributed.run --no-python true 2>/dev/null && torchrun=yes
+"$PYTHON_TORCH" -m torch.distributed.run --no_python true 2>/dev/null && torchrun=yes
 side() {
   local name=a
   [ "$1" = 0 ] || name=b
   local settings="RANK=$1 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.213.7.1 MASTER_PORT=29533" launcher=$PYTHON_TORCH
   if [ -n "$torchrun" ]; then
     settings=
-    launcher="$PYTHON_TORCH -m torch.distributed.run --nnodes 2 --node-rank $1 --nproc-per-node 1 --master-addr 10.213.7.1 --master-port 29533"
+    launcher="$PYTHON_TORCH -m torch.distributed.run --nnodes 2 --node_rank $1 --nproc_per_node 1 --master_addr 10.213.7.1 --master_port 29533"
   fi
   # shellcheck disable=SC2086
   exec timeout 120 ip netns exec "${!name}" env $settings GLOO_SOCKET_IFNAME="v$name$$" OMP_NUM_THREADS=1 \

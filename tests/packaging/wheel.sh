@@ -36,7 +36,7 @@ doctor 0 env; printed "beside ddp-doctor +$venv/bin/python: Python 3.*, torch ${
 doctor 0 run "$source/tests/command_line/train.py" --format json
 "$python" -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["verdict"] == "healthy" and r["runs"][0]["steps"] == 4, r' "$work/out" || fail "$last"
 doctor 1 run "$source/tests/corpus/ddp101_wrapper_bypassed.py" -- bug; printed '^DDP101 wrapper-bypassed: error, certain; ranks 0 and 1, from step 1'
-doctor 0 run -- "$venv/bin/python" -m torch.distributed.run --nproc-per-node=2 "$source/tests/command_line/train.py"; printed '^Verdict: healthy'
+doctor 0 run -- "$venv/bin/python" -m torch.distributed.run --nproc_per_node=2 "$source/tests/command_line/train.py"; printed '^Verdict: healthy'
 say "examines programs on torch $torch"
 
 # What needs LibTorch is not in it.

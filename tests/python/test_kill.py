@@ -45,11 +45,11 @@ def points():
     return [1 + i * (STEPS - 10) // max(POINTS - 1, 1) for i in range(POINTS)]
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
 
 
 def torchrun_works():
-    return subprocess.run([*TORCHRUN, "--no-python", "true"], capture_output=True).returncode == 0
+    return subprocess.run([*TORCHRUN, "--no_python", "true"], capture_output=True).returncode == 0
 
 
 class Job:

@@ -88,7 +88,7 @@ def torchrun():
     """The command, or why there is none."""
     beside = pathlib.Path(sys.executable).with_name("torchrun")
     command = [str(beside)] if beside.exists() else [sys.executable, "-m", "torch.distributed.run"]
-    tried = subprocess.run(command + ["--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--no-python", "true"],
+    tried = subprocess.run(command + ["--nproc_per_node=1", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--no_python", "true"],
                            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE)
     if tried.returncode != 0:
         last = (tried.stdout.strip().splitlines() or ["no message"])[-1]
@@ -102,7 +102,7 @@ class OrphanUnderTrainer(Seeds):
         missing = [name for name in ("transformers", "accelerate") if importlib.util.find_spec(name) is None]
         if missing:
             skip(f"{sys.executable} has no {' and no '.join(missing)}")
-        cls.launch = torchrun() + ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+        cls.launch = torchrun() + ["--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0"]
 
     def examine_trainer(self, variant):
         return self.examine("--", *self.launch, "trainer_orphan.py", variant)

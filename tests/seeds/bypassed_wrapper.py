@@ -2,7 +2,7 @@
 """A wrapped model whose loss is computed on the module inside, as a curriculum trainer did it, and the cure that was proposed: one
 all-reduce per gradient after backward.
 
-usage: torchrun --nproc-per-node 2 bypassed_wrapper.py [bypassed | averaged | both] [STEPS]
+usage: torchrun --nproc_per_node 2 bypassed_wrapper.py [bypassed | averaged | both] [STEPS]
 
 Rank 0 prints, from collectives of its own, the gradient norm of every rank and how far the replicas are apart: the figures that a
 report about this program must show too.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A model with two branches, of which odd ranks take one and even ranks the other.
 
-usage: torchrun --nproc-per-node 2 conditional.py [default | find_unused] [STEPS]
+usage: torchrun --nproc_per_node 2 conditional.py [default | find_unused] [STEPS]
 """
 import sys
 

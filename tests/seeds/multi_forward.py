@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Three layers one after the other, all of them used in every step, under find_unused_parameters.
 
-usage: torchrun --nproc-per-node 2 multi_forward.py [find_unused | default] [STEPS]
+usage: torchrun --nproc_per_node 2 multi_forward.py [find_unused | default] [STEPS]
 """
 import sys
 

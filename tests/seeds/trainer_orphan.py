@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A layer that forward never calls, trained by the Hugging Face Trainer (huggingface/transformers issue 45518).
 
-usage: torchrun --nproc-per-node 2 trainer_orphan.py [default | find_unused | static_graph]
+usage: torchrun --nproc_per_node 2 trainer_orphan.py [default | find_unused | static_graph]
 """
 import dataclasses
 import sys

@@ -117,10 +117,12 @@ TEST(Usage, GivesTorchrunItsFlags) {
   const auto answer = complaint({"run", "--nnodes", "2", "--every", "1", "--nproc-per-node", "4",
                                  "train.py", "--epochs", "3"});
   EXPECT_THAT(answer, HasSubstr("--nnodes is a flag of torchrun; give it to torchrun: ddp-doctor "
-                                "run --every 1 -- torchrun --nnodes 2 --nproc-per-node 4 train.py "
+                                "run --every 1 -- torchrun --nnodes 2 --nproc_per_node 4 train.py "
                                 "--epochs 3\n"));
   EXPECT_THAT(complaint({"run", "--standalone", "train.py"}),
               HasSubstr("ddp-doctor run -- torchrun --standalone train.py\n"));
+  EXPECT_THAT(complaint({"run", "--node-rank=1", "--max-restarts", "0", "train.py"}),
+              HasSubstr("torchrun --node_rank=1 --max_restarts 0 train.py\n"));
 }
 
 TEST(Usage, PutsDashesBeforeACommand) {

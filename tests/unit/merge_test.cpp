@@ -364,10 +364,10 @@ TEST(MergeOnMesh, CannotTellWhetherMeshesSideBySideHaveReplicas) {
 
 TEST(Merge, TakesTheSameCommandOnSeveralMachinesForOneProgram) {
   RunBuilder run = job(4);
-  run.info().program = "torchrun --nnodes 2 --node-rank 0 train.py";
+  run.info().program = "torchrun --nnodes 2 --node_rank 0 train.py";
   const auto first = node(run, 0, 1);
-  run.info().program = "torchrun --nnodes 2 --node-rank 1 train.py";
-  EXPECT_EQ(merge({node(run, 2, 3), first}).program, "torchrun --nnodes 2 --node-rank 0 train.py");
+  run.info().program = "torchrun --nnodes 2 --node_rank 1 train.py";
+  EXPECT_EQ(merge({node(run, 2, 3), first}).program, "torchrun --nnodes 2 --node_rank 0 train.py");
 }
 
 TEST(Merge, RefusesWhatIsNotOfOneJob) {

@@ -123,7 +123,7 @@ int examine_unmodified(const CLI::App& app, const ProgramArguments& arguments,
   const bool starts_ranks = was_given(app, "--nproc-per-node");
   if (self && starts_ranks && std::getenv("TORCHELASTIC_RUN_ID") != nullptr) {
     throw Error(fmt::format(
-        "this is rank {} of {} started by torchrun; give --nproc-per-node to torchrun only",
+        "this is rank {} of {} started by torchrun; give --nproc_per_node to torchrun only",
         self->rank, self->world_size));
   }
   if (self && !starts_ranks) {
@@ -154,7 +154,7 @@ void add_program_arguments(CLI::App& app, ProgramArguments& arguments) {
              "train.py or script.pt; put the program's own arguments after --. To run a command "
              "that starts the ranks itself, or a C++ program with an Examination, put all of "
              "it after --:\n"
-             "ddp-doctor {0} -- torchrun --nproc-per-node 2 train.py\n"
+             "ddp-doctor {0} -- torchrun --nproc_per_node 2 train.py\n"
              "ddp-doctor {0} --nproc-per-node 2 -- ./trainer",
              app.get_name()))
       ->type_name("PROGRAM");

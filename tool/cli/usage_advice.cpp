@@ -22,24 +22,25 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A flag and its value, or another word.
-struct Piece {
-  Words words;
-  const CLI::Option* known = nullptr;  // a flag of ddp-doctor
-  std::string meant;                   // of an unknown flag: the one that was probably meant
-  bool launcher = false;               // a flag of torchrun
-  bool after_program = false;
-};
-
 struct LauncherFlag {
   const char* name;
   bool takes_value;
 };
+// With underscores: torch 1.13's torchrun knows no other.
 constexpr LauncherFlag kLauncherFlags[] = {
-    {"--nnodes", true},      {"--node-rank", true},        {"--standalone", false},
-    {"--master-addr", true}, {"--max-restarts", true},     {"--rdzv-backend", true},
-    {"--rdzv-id", true},     {"--rdzv-endpoint", true},    {"--rdzv-conf", true},
-    {"--local-addr", true},  {"--monitor-interval", true}, {"--start-method", true},
+    {"--nnodes", true},      {"--node_rank", true},        {"--standalone", false},
+    {"--master_addr", true}, {"--max_restarts", true},     {"--rdzv_backend", true},
+    {"--rdzv_id", true},     {"--rdzv_endpoint", true},    {"--rdzv_conf", true},
+    {"--local_addr", true},  {"--monitor_interval", true}, {"--start_method", true},
+};
+
+// A flag and its value, or another word.
+struct Piece {
+  Words words;
+  const CLI::Option* known = nullptr;      // a flag of ddp-doctor
+  std::string meant;                       // of an unknown flag: the one that was probably meant
+  const LauncherFlag* launcher = nullptr;  // a flag of torchrun
+  bool after_program = false;
 };
 
 bool is_flag(const std::string& word) {
@@ -49,9 +50,19 @@ bool is_flag(const std::string& word) {
 
 std::string name_of_flag(const std::string& word) { return word.substr(0, word.find('=')); }
 
-std::string with_dashes(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return name;
+// "--node-rank=1" as torchrun of every torch knows it: "--node_rank=1".
+std::string for_torchrun(std::string word) {
+  const auto end = word.begin() + static_cast<std::ptrdiff_t>(name_of_flag(word).size());
+  std::replace(word.begin() + 2, end, '-', '_');
+  return word;
+}
+
+const LauncherFlag* launcher_flag(const std::string& word) {
+  if (!word.starts_with("--")) return nullptr;
+  const auto* flag = std::find_if(
+      std::begin(kLauncherFlags), std::end(kLauncherFlags),
+      [name = name_of_flag(for_torchrun(word))](const auto& each) { return name == each.name; });
+  return flag == std::end(kLauncherFlags) ? nullptr : flag;
 }
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
@@ -172,9 +183,8 @@ class CommandLineWords {
     const std::string name = name_of_flag(word);
     piece.known = find_flag(command_, name);
     if (piece.known != nullptr) return piece;
-    for (const auto& flag : kLauncherFlags)
-      piece.launcher = piece.launcher || with_dashes(name) == flag.name;
-    if (piece.launcher) return piece;
+    piece.launcher = launcher_flag(word);
+    if (piece.launcher != nullptr) return piece;
     const auto meant = meant_flags(command_, name);
     if (!meant.empty()) piece.meant = meant.front();
     piece.after_program = !program_.empty();
@@ -184,12 +194,7 @@ class CommandLineWords {
   bool wants_value(const Piece& piece, const std::string& next) const {
     if (piece.known != nullptr) return takes_value(*piece.known);
     if (!piece.meant.empty()) return takes_value(*command_.get_option(piece.meant));
-    if (piece.launcher) {
-      const std::string name = with_dashes(piece.words.front());
-      return std::any_of(
-          std::begin(kLauncherFlags), std::end(kLauncherFlags),
-          [&](const LauncherFlag& flag) { return name == flag.name && flag.takes_value; });
-    }
+    if (piece.launcher != nullptr) return piece.launcher->takes_value;
     return !is_program(next);
   }
 
@@ -204,7 +209,7 @@ class CommandLineWords {
         strategies_ = true;
       } else if (piece.known != nullptr && !(scripts && python)) {
         ours_.push_back(piece);
-      } else if (piece.launcher) {
+      } else if (piece.launcher != nullptr) {
         launcher_.push_back(piece);
       } else {
         foreign = foreign && scripts;
@@ -242,7 +247,8 @@ class CommandLineWords {
     std::vector<Piece> ours;
     Words torchrun = {"torchrun"};
     const auto give = [&](const Piece& piece) {
-      torchrun.insert(torchrun.end(), piece.words.begin(), piece.words.end());
+      torchrun.push_back(for_torchrun(piece.words.front()));
+      torchrun.insert(torchrun.end(), piece.words.begin() + 1, piece.words.end());
     };
     for (const auto& piece : launcher_) give(piece);
     for (const auto& piece : ours_) {

@@ -2,7 +2,7 @@
 // ddp-doctor as the launcher of one rank, in a job that torchrun (or another launcher) started:
 // each rank's program runs under its own ddp-doctor process, and these share a folder.
 //
-//   torchrun --no-python --nproc-per-node=2 ddp-doctor run train.py
+//   torchrun --no_python --nproc_per_node=2 ddp-doctor run train.py
 //
 // The process with rank 0 prints the report, once the other ranks of its machine have ended;
 // its exit code is the verdict. The others print nothing, and exit as their program did.

@@ -78,7 +78,7 @@ Rendezvous rendezvous_from_environment() {
     if (text == nullptr || *text == '\0' || std::from_chars(text, end, value).ptr != end) {
       throw Error(
           fmt::format("{} is {}: start the program with ddp-doctor run --nproc-per-node 2 -- "
-                      "PROGRAM, or torchrun --no-python --nproc-per-node 2 PROGRAM",
+                      "PROGRAM, or torchrun --no_python --nproc_per_node 2 PROGRAM",
                       name, text == nullptr ? "not set" : fmt::format("'{}'", text)));
     }
     return value;
