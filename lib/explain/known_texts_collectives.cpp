@@ -155,8 +155,8 @@ const KnownText kCollectiveTimeout = {
                "DDP502: the ranks issue different calls; the sequence numbers then differ.",
                "The network or a GPU, if it is always the same machine but not the same call."},
     .run =
-        "stops the job after --timeout seconds, and shows which rank was missing, what it was "
-        "doing and since when (py-spy dump --pid PID shows its stack)",
+        "ends the job once it can no longer continue, and shows which rank was missing, what it "
+        "was doing and since when (py-spy dump --pid PID shows its stack)",
     .read = read_timeouts,
     .weigh = weigh_timeouts,
 };

@@ -56,7 +56,8 @@ Verdict check_parameters_replaced(const Timeline& timeline) {
   finding.prescription = {
       "Move, cast or replace parameters before DistributedDataParallel(model), or wrap the model "
       "again afterwards. To load values, use load_state_dict without assign=True, or "
-      "parameter.data.copy_().",
+      "parameter.data.copy_(). Otherwise average the gradients over all ranks before each "
+      "optimizer step.",
       "allreduce-flat"};
   return std::vector{finding};
 }
