@@ -47,4 +47,11 @@ mkdir -p "$work/elsewhere/torch"
 VIRTUAL_ENV=$work/venv PATH=$work/bare:$PATH doctor 0 env
 printed 'venv/bin/python: Python 3.12.1, torch 2.9.0'
 printed 'bare/python3: Python 3.12.1 has no torch'
+DDP_DOCTOR_PYTHON=$work/first/python3 doctor 0 env; printed '^DDP_DOCTOR_PYTHON +.*first/python3: Python 3.12.1, torch 2.9.0'
+DDP_DOCTOR_PYTHON=$work/nowhere doctor 0 env; printed '^DDP_DOCTOR_PYTHON +.*nowhere: is missing or not executable'
+DDP_DOCTOR_PYTHON=$work/nowhere doctor 2 run "$work/train.py"; complained 'DDP_DOCTOR_PYTHON=.*nowhere: is missing'
+
+# A command starts its own.
+DDP_DOCTOR_PYTHON=$PYTHON_TORCH doctor 2 run -- "$python" -ISc "import sys; sys.path = []; raise ImportError(\"No module named 'torch'\")"
+complained "ended with exit status 1: .*No module named 'torch'; a command starts its own Python.*: ddp-doctor run -- $PYTHON_TORCH -ISc "
 "$PYTHON_TORCH" -c 'import torch' && PATH=$(dirname "$PYTHON_TORCH"):$PATH doctor 0 env && printed ': Python 3.*, torch [12]'

@@ -51,11 +51,11 @@ void add_common_flags(CLI::App& app, ProgramFlags& options) {
 
 void add_python_flags(CLI::App& app, ProgramFlags& flags) {
   ProgramOptions& program = flags.program;
-  app.add_option(
-         "--python", program.python,
-         "The Python that runs the program [the first that has torch: $VIRTUAL_ENV/bin/python, "
-         "the environment that ddp-doctor is installed in, python3 on PATH, "
-         "/usr/bin/python3]")
+  app.add_option("--python", program.python,
+                 "The Python that runs the program; a command starts its own [the first that has "
+                 "torch: $VIRTUAL_ENV/bin/python, "
+                 "the environment that ddp-doctor is installed in, python3 on PATH, "
+                 "/usr/bin/python3]")
       ->type_name("PATH")
       ->group(kOnlyPrograms);
   app.add_option("--stall-after", flags.stall_after_s,

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -119,6 +120,11 @@ Action setup_env(CLI::App& app) {
     line("NCCL for them", nccl_support());
     line("NCCL's settings", nccl_settings());
     line("programs in Python", python_support());
+    if (const char* given = std::getenv(kPythonSetting); given != nullptr && *given != '\0') {
+      Interpreter interpreter = interpreters(given).front();
+      if (interpreter.path.empty()) interpreter.path = given;
+      line(kPythonSetting, described(interpreter));
+    }
     for (const auto& interpreter : interpreters(""))
       line(interpreter.found_as.c_str(), described(interpreter));
     line("examples", examples());

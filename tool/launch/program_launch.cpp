@@ -95,6 +95,23 @@ bool probe_is_off() {
   return off != nullptr && std::strcmp(off, "0") == 0;
 }
 
+// What to do where the Python that a command starts has no torch.
+std::string python_for_command(const ProgramOptions& options) {
+  std::string text =
+      "a command starts its own Python, whatever --python and DDP_DOCTOR_PYTHON name; name one "
+      "that "
+      "has torch in the command";
+  const char* given = std::getenv(kPythonSetting);
+  std::vector<std::string> words = options.words;
+  if (!fs::path(words.front()).filename().string().starts_with("python")) return text;
+  for (const auto& interpreter : interpreters(given != nullptr ? given : "")) {
+    if (!interpreter.why_not.empty()) continue;
+    words.front() = interpreter.path.string();
+    return fmt::format("{}: ddp-doctor run -- {}", text, shell_line(words));
+  }
+  return text;
+}
+
 // Why there is no record of any rank, where the program did not simply end well.
 // `unprobed`: why processes that load torch lack the probe.
 std::string why_no_record(const Launched& launched, const std::set<std::string>& unprobed,
@@ -117,6 +134,9 @@ std::string why_no_record(const Launched& launched, const std::set<std::string>&
             "start the ranks: ddp-doctor run --nproc-per-node 2 -- {}",
             who(exit), words, shell_line(options.words));
       }
+      if (options.is_command() && words.find("No module named 'torch'") != std::string::npos)
+        return fmt::format("{} {}: {}; {}", who(exit), how(exit), words,
+                           python_for_command(options));
       return fmt::format(
           "{} {} {}{}{}; fix that first: {}", who(exit), how(exit),
           probe_is_off()      ? "(DDP_DOCTOR=0: it was not examined)"

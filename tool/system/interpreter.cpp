@@ -85,9 +85,13 @@ fs::path find_executable(const std::string& name) {
 
 std::vector<Interpreter> interpreters(const std::string& given) {
   if (!given.empty()) {
+    const char* setting = std::getenv(kPythonSetting);
+    const bool set = setting != nullptr && given == setting;
+    const std::string found_as =
+        set ? fmt::format("{}={}", kPythonSetting, given) : "--python " + given;
     const fs::path path = find_executable(given);
-    if (path.empty()) return {missing("--python " + given, "is missing or not executable")};
-    return {examined("--python " + given, path)};
+    if (path.empty()) return {missing(found_as, "is missing or not executable")};
+    return {examined(found_as, path)};
   }
   std::vector<Interpreter> found;
   std::vector<fs::path> seen;
@@ -130,7 +134,7 @@ Interpreter choose_interpreter(const std::string& given) {
               interpreter.why_not);
   }
   if (!given.empty()) {
-    throw Error(fmt::format("{}: {}; give a Python that has torch, or omit --python",
+    throw Error(fmt::format("{}: {}; give a Python that has torch, or omit it",
                             found.front().found_as, found.front().why_not));
   }
   std::string tried;

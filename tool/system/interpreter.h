@@ -16,6 +16,9 @@ struct Interpreter {
   std::string why_not;         // why it cannot be used; empty: it can
 };
 
+// The variable of the environment that sets --python.
+inline constexpr char kPythonSetting[] = "DDP_DOCTOR_PYTHON";
+
 // All candidates, in order of preference; only `given` (--python) if it is not empty.
 std::vector<Interpreter> interpreters(const std::string& given);
 
