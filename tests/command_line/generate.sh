@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The manual page and the shells' completions, made from the command line: each has every flag that --help shows.
 . "$(dirname "$0")/lib.sh"
-commands=$("$DDP_DOCTOR" --help | sed -n '/^[Ss][Uu][Bb][Cc][Oo][Mm][Mm][Aa][Nn][Dd][Ss]:/,/^$/s/^ *\([a-z][a-z]*\)  .*/\1/p')
+commands=$("$DDP_DOCTOR" --help | sed -n '/^Commands:/,/^$/s/^ *\([a-z][a-z]*\)  .*/\1/p')
 [ "$(echo "$commands" | wc -w)" -ge 9 ] || fail "commands in --help: $commands"
 # Those on the lines that begin with one, not those that a text mentions.
 flags_of() { "$DDP_DOCTOR" $1 --help | grep -E '^ +-' | grep -oE '^ +-[^A-Z=]*' | grep -oE -- '--?[a-z][a-z_-]*' | sort -u; }

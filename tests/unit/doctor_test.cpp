@@ -15,6 +15,7 @@
 #include "lib/error.h"
 #include "lib/record/run_info.h"
 #include "tests/temporary_folder.h"
+#include "tool/cli/command.h"
 #include "tool/cli/program_file.h"
 #include "tool/launch/run_folder.h"
 
@@ -212,6 +213,17 @@ TEST(Usage, AnswersMistakesAmongSeveralPrograms) {
            {{"rules", "x"}, "error: unexpected argument x\n"},
            {{"env", "--foo"}, "error: unknown option --foo\n"}})
     EXPECT_THAT(complaint(args), HasSubstr(meant));
+}
+
+TEST(Usage, ShowsNoInternalsOfTheParser) {
+  for (const Command& command : all_commands()) {
+    const std::string help = doctor({command.name, "--help"}).out;
+    for (const char* word : {"TEXT:", "INT", "FLOAT", "REQUIRED", "Env:", "NONNEGATIVE", "->", "{"})
+      EXPECT_THAT(help, Not(HasSubstr(word)));
+  }
+  EXPECT_THAT(doctor({"check", "--help"}).out, HasSubstr("\n  --inconclusive fail|pass"));
+  EXPECT_THAT(doctor({"compare", "--help"}).out,
+              HasSubstr("Usage: ddp-doctor compare [OPTIONS] PROGRAM[@STRATEGY] ...\n"));
 }
 
 TEST(Usage, RefusesRepeatsWithoutAFix) {

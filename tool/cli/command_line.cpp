@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tool/cli/command_line.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lib/diagnose/rule.h"
@@ -30,7 +33,7 @@ std::vector<std::string> choices(const std::string& type) {
   return split(type.substr(begin + 1, end - begin - 1), ',');
 }
 
-// By the name that the commands give what they take.
+// By the name that the commands give what they take; CLI11 appends its checks to it, after a colon.
 Values values_of(const std::string& type) {
   if (type == "DIR") return {.folders = true};
   for (const char* file :
@@ -40,8 +43,28 @@ Values values_of(const std::string& type) {
   if (type == "CODE" || type == "CODE|-") return {.words = rule_codes()};
   if (type == "LIST") return {.words = script_strategies()};
   if (type == "NAME") return {.words = demo_names()};
-  return {.words = choices(type)};
+  if (type.starts_with("TEXT:")) return {.words = choices(type)};
+  const auto words = split(type.substr(0, type.find(':')), '|');  // "bits|measured"
+  return {.words = words.size() > 1 ? words : std::vector<std::string>{}};
 }
+
+// "INT:INT in [1 - 1024]" allows 1 to 1024.
+std::string limits_of(const std::string& type) {
+  if (type.ends_with(":NONNEGATIVE")) return "0 or more";
+  const auto begin = type.find(" in ["), between = type.find(" - ", begin);
+  if (begin == std::string::npos || between == std::string::npos) return {};
+  return fmt::format("{} to {}", type.substr(begin + 5, between - begin - 5),
+                     type.substr(between + 3, type.size() - between - 4));
+}
+
+// What a reader is shown of a type.
+std::string name_of(const std::string& type, const Values& values) {
+  const std::string name = type.substr(0, type.find(':'));
+  if (name == "TEXT" && values.known()) return fmt::format("{}", fmt::join(values.words, "|"));
+  return name == "INT" ? "N" : name == "FLOAT" ? "X" : name.empty() ? "VALUE" : name;
+}
+
+}  // namespace
 
 Flag described(const CLI::Option& option) {
   Flag flag;
@@ -49,10 +72,9 @@ Flag described(const CLI::Option& option) {
   for (const auto& name : option.get_lnames()) flag.names.push_back("--" + name);
   if (option.get_items_expected_max() > 0) {
     const std::string type = option.get_type_name();
-    const auto colon = type.find(':');
-    flag.takes = type.empty() ? "VALUE" : type.substr(0, colon);
-    if (colon != std::string::npos) flag.limits = type.substr(type.rfind(':') + 1);
-    flag.values = values_of(colon == std::string::npos ? flag.takes : type);
+    flag.values = values_of(type);
+    flag.takes = name_of(type, flag.values);
+    flag.limits = limits_of(type);
   }
   flag.help = option.get_description();
   flag.fallback = option.get_default_str();
@@ -62,8 +84,6 @@ Flag described(const CLI::Option& option) {
   flag.required = option.get_required();
   return flag;
 }
-
-}  // namespace
 
 CommandLine described(const CLI::App& app) {
   CommandLine line{.name = app.get_name(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The command line as data, for the manual page and the shells' completions.
+// The command line as data, for --help, the manual page and the shells' completions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,7 @@ struct Values {
 struct Flag {
   std::vector<std::string> names;  // "-q", "--quiet"; of an operand none
   std::string takes;               // "FILE"; of a switch empty
-  std::string limits;              // of what it takes: "INT in [1 - 1024]"; often empty
+  std::string limits;              // of what it takes: "1 to 1024"; often empty
   std::string help;                // may have several lines
   std::string fallback;            // may be empty
   std::string variable;            // in the environment; may be empty
@@ -38,6 +38,8 @@ struct CommandLine {
   std::vector<CommandLine> commands;  // of ddp-doctor itself
   std::string footer;
 };
+
+Flag described(const CLI::Option& option);
 
 // Of `app` and of those of its commands that --help shows.
 CommandLine described(const CLI::App& app);

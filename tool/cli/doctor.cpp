@@ -221,7 +221,7 @@ int run_doctor(std::vector<std::string> args, Streams streams) {
   Action action;
   for (const auto& command : all_commands()) {
     auto* sub = app.add_subcommand(command.name, command.summary);
-    if (command.hidden) sub->group("");
+    sub->group(command.hidden ? "" : "Commands");
     sub->callback([&action, chosen = command.setup(*sub)] { action = chosen; });
   }
   try {

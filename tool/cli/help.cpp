@@ -4,6 +4,8 @@
 #include <sstream>
 #include <string>
 
+#include "tool/cli/command_line.h"
+
 namespace ddp_doctor {
 namespace {
 
@@ -27,17 +29,34 @@ std::string in_columns(const std::string& text, std::size_t width) {
 }
 
 class WrappedHelp : public CLI::Formatter {
-  std::string make_option_desc(const CLI::Option* option) const override {
-    return in_columns(Formatter::make_option_desc(option), kHelpWidth - get_column_width());
+  // Without CLI11's names of types and checks.
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    return positional ? described(*option).takes : Formatter::make_option_name(option, false);
   }
   std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string options = Formatter::make_option_opts(option);
-    return options.substr(0, options.find(" (Env:"));
+    const Flag flag = described(*option);
+    return (flag.takes.empty() || flag.names.empty() ? "" : " " + flag.takes) +
+           (flag.repeatable ? " ..." : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const Flag flag = described(*option);
+    const std::string text = flag.help + (flag.fallback.empty() ? "" : " [" + flag.fallback + "]");
+    return in_columns(text, kHelpWidth - get_column_width());
+  }
+  std::string make_option_usage(const CLI::Option* option) const override {
+    const Flag flag = described(*option);
+    const std::string text = flag.takes + (flag.repeatable ? " ..." : "");
+    return flag.required ? text : "[" + text + "]";
   }
 };
 
 }  // namespace
 
-std::shared_ptr<CLI::FormatterBase> wrapped_help() { return std::make_shared<WrappedHelp>(); }
+std::shared_ptr<CLI::FormatterBase> wrapped_help() {
+  auto help = std::make_shared<WrappedHelp>();
+  help->label("Positionals", "Arguments");
+  help->label("SUBCOMMAND", "COMMAND");
+  return help;
+}
 
 }  // namespace ddp_doctor
