@@ -175,6 +175,9 @@ TEST(Usage, KnowsMisspeltNames) {
            {{"bisect", "--goood", "HEAD"}, "unknown option --goood; did you mean --good?"},
            {{"help"}, "did you mean `ddp-doctor --help`?"},
            {{"help", "run"}, "did you mean `ddp-doctor run --help`?"},
+           {{"fix", "t.py"}, "did you mean `ddp-doctor run --fix t.py`?"},
+           {{"diff", "--help"}, "did you mean `ddp-doctor compare --help`?"},
+           {{"--verison"}, "unknown option --verison; did you mean --version?"},
            {{"version"}, "did you mean `ddp-doctor --version`?"},
            {{"--bogus"}, "unknown option --bogus; name a command: ddp-doctor run train.py"},
            {{}, "name a command: ddp-doctor run train.py"},
@@ -208,11 +211,83 @@ TEST(Usage, AnswersMistakesAmongSeveralPrograms) {
             "ddp-doctor compare t.py t.py -- --lr 0.1\n"},
            {{"explain", "-", "--program", "t.py", "--epochs", "3"},
             "ddp-doctor explain - --program t.py -- --epochs 3\n"},
+           {{"parity", "t.py", "--lr", "0.1"},
+            "--lr is only for TorchScript programs; put the program's own arguments after --: "
+            "ddp-doctor parity t.py -- --lr 0.1\n"},
            {{"compare", "t.py", "@ddp", "--nproc", "2"},
             "Try: ddp-doctor compare t.py @ddp --nproc-per-node 2\n"},
            {{"rules", "x"}, "error: unexpected argument x\n"},
            {{"env", "--foo"}, "error: unknown option --foo\n"}})
     EXPECT_THAT(complaint(args), HasSubstr(meant));
+}
+
+TEST(Usage, KnowsTheOptionsOfOtherCommands) {
+  EXPECT_THAT(complaint({"check", "--fix", "missing.py"}),
+              HasSubstr("error: --fix is an option of run: ddp-doctor run --fix missing.py\n"));
+  EXPECT_THAT(proposal({"check", "--fix", "missing.py"}),
+              ElementsAre("run", "--fix", "missing.py"));
+  EXPECT_THAT(proposal({"parity", "--fix", "--every", "3", "missing.py"}),
+              ElementsAre("run", "--fix", "--every", "3", "missing.py"));
+  EXPECT_THAT(proposal({"run", "--max-drift", "0", "missing.py"}),
+              ElementsAre("check", "--max-drift", "0", "missing.py"));
+  EXPECT_THAT(proposal({"run", "--max-drift", "0", "--", "no-such-command"}),
+              ElementsAre("check", "--max-drift", "0", "--", "no-such-command"));
+  EXPECT_THAT(complaint({"run", "missing.py", "--baseline", "b.json"}),
+              HasSubstr("ddp-doctor check missing.py --baseline b.json\nOr put the program's own "
+                        "arguments after --: ddp-doctor run missing.py -- --baseline b.json\n"));
+  // What the other command would not take either is left out.
+  EXPECT_THAT(complaint({"check", "--fix", "--max-drift", "0", "missing.py"}),
+              HasSubstr("--fix is an option of run: ddp-doctor run --fix train.py\n"));
+  EXPECT_THAT(proposal({"run", "missing.py", "--model", "resnet"}),
+              ElementsAre("run", "missing.py", "--", "--model", "resnet"));
+}
+
+TEST(Usage, SaysHowToExplainWhatIsNoRule) {
+  for (const auto& [args, meant] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"explain", "Expected", "to", "have", "finished"},
+            ": echo 'Expected to have finished' | ddp-doctor explain -\n"},
+           {{"explain", "Expected to have"}, ": echo 'Expected to have' | ddp-doctor explain -\n"},
+           {{"explain", "train.log"}, ": ddp-doctor explain - < train.log\n"},
+           {{"explain", "-", "train.log"}, ": ddp-doctor explain - < train.log\n"},
+           {{"explain", "t.py"}, "t.py is a program; to examine it: ddp-doctor run t.py\n"},
+           {{"explain", "DDP101", "DDP102"}, "takes one rule: ddp-doctor explain DDP101\n"},
+           {{"rules", "DDP101"}, "a rule's page: ddp-doctor explain DDP101\n"}})
+    EXPECT_THAT(complaint(args), HasSubstr(meant));
+}
+
+TEST(Usage, NamesASimilarFile) {
+  TemporaryFolder folder;
+  const std::string program = folder.path() / "train.py", wrong = folder.path() / "trian.py";
+  std::ofstream{program};
+  for (const char* command : {"run", "check", "parity", "compare"})
+    EXPECT_THAT(complaint({command, wrong}),
+                HasSubstr(wrong + ": no such file; did you mean " + program + "?\n"));
+  EXPECT_THAT(complaint({"run", folder.path() / "other.py"}),
+              HasSubstr("other.py: no such file; check the path\n"));
+}
+
+TEST(Usage, ReportsAreReadFromJson) {
+  TemporaryFolder folder;
+  const std::string html = folder.path() / "r.html", program = folder.path() / "t.py";
+  std::ofstream{html} << "<html>";
+  std::ofstream{program};
+  EXPECT_THAT(complaint({"report", html}), HasSubstr("r.html: not a JSON report; "));
+  EXPECT_THAT(complaint({"report", program}), HasSubstr(": ddp-doctor run " + program + "\n"));
+}
+
+TEST(Usage, GivesAnExampleOfWhatIsMissing) {
+  for (const Command& command : all_commands()) {
+    const std::string text = complaint({command.name});
+    if (text.find("required") == std::string::npos) continue;
+    const auto at = text.find(std::string(": ddp-doctor ") + command.name + " ");
+    ASSERT_NE(at, std::string::npos) << text;
+    std::istringstream in(text.substr(at + 13, text.find('\n', at) - at - 13));
+    std::vector<std::string> words;
+    for (std::string word; in >> word;) words.push_back(word);
+    EXPECT_THAT(complaint(words),
+                Not(AnyOf(HasSubstr("required"), HasSubstr("unknown"), HasSubstr("unexpected"))));
+  }
+  EXPECT_THAT(complaint({"compare"}), HasSubstr("required: ddp-doctor compare train.py fixed.py"));
 }
 
 TEST(Usage, ShowsNoInternalsOfTheParser) {

@@ -32,6 +32,7 @@ using Action = std::function<int(const Call&)>;
 struct Command {
   const char* name;
   const char* summary;
+  const char* example;  // what may follow its name
   Action (*setup)(CLI::App& app);
   bool takes_words = false;  // of a program, after "--"
   bool hidden = false;       // --help does not show it

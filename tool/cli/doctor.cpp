@@ -65,20 +65,33 @@ void hoist_config(std::vector<std::string>& args) {
 
 constexpr char kNoCommand[] = "name a command: ddp-doctor run train.py";
 
+// What other tools call a command, or a flag.
+constexpr std::pair<const char*, const char*> kOtherWords[] = {
+    {"fix", "run --fix"}, {"examine", "run"},  {"diagnose", "run"},
+    {"lint", "check"},    {"diff", "compare"}, {"list", "rules"},
+    {"info", "env"},      {"help", "--help"},  {"version", "--version"},
+};
+
 // CLI11 says "A subcommand is required" of a misspelt one.
 std::string unknown_command(const std::vector<std::string>& args) {
   if (args.empty()) return kNoCommand;
   const std::string& first = args.front();
   if (first.starts_with('-')) {
-    for (const char* flag : {"-h", "--help", "--version", "--config"}) {
-      if (first.substr(0, first.find('=')) == flag) return {};
-    }
-    return fmt::format("unknown option {}; {}", first, kNoCommand);
+    const std::string name = first.substr(0, first.find('='));
+    const std::vector<std::string> flags = {"-h", "--help", "--version", "--config"};
+    if (std::find(flags.begin(), flags.end(), name) != flags.end()) return {};
+    const auto meant = did_you_mean(name, flags);
+    return fmt::format("unknown option {}{}", first,
+                       meant.empty() ? fmt::format("; {}", kNoCommand) : meant);
   }
-  for (const char* flag : {"help", "version"}) {
-    if (first == flag)
-      return fmt::format("{0} is not a command; did you mean `ddp-doctor {1}--{0}`?", first,
-                         args.size() > 1 && first == "help" ? args[1] + " " : "");
+  for (const auto& [word, meant] : kOtherWords) {
+    if (first != word) continue;
+    std::string line = "ddp-doctor ";
+    if (first == "help" && args.size() > 1) line += args[1] + " ";
+    line += meant;
+    if (meant[0] != '-' && args.size() > 1)
+      line += " " + shell_line({args.begin() + 1, args.end()});
+    return fmt::format("{} is not a command; did you mean `{}`?", first, line);
   }
   std::vector<std::string> known;
   for (const auto& command : all_commands()) {
@@ -104,6 +117,14 @@ int verbosity_of(const CLI::App& app) {
       verbose = static_cast<int>(option->count());
   }
   return verbose;
+}
+
+// ": ddp-doctor run train.py"
+std::string example_of(const std::string& command) {
+  for (const auto& each : all_commands()) {
+    if (command == each.name) return fmt::format(": ddp-doctor {} {}", command, each.example);
+  }
+  return {};
 }
 
 // CLI11 names the flag whose value is wrong, but not that the value came from the environment.
@@ -139,6 +160,7 @@ std::string reworded(const std::string& problem) {
   }
   if (const auto file = problem.find(" was not readable"); file != std::string::npos)
     return fmt::format("--config {}: cannot be read; check the path", problem.substr(0, file));
+  if (problem == "programs is required") return "programs are required";
   return problem == "A subcommand is required" ? kNoCommand : problem;
 }
 
@@ -180,6 +202,7 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, const Call&
   for (const auto* chosen : app.get_subcommands()) {
     command += " " + chosen->get_name();
     problem = reworded(problem) + named_by_environment(*chosen, problem);
+    if (is(CLI::ExitCodes::RequiredError)) problem += example_of(chosen->get_name());
     if (chosen->get_allow_extras() || !of_words) continue;  // or usage_advice has answered it
     if (is(CLI::ExitCodes::RequiredError) && !misspelt_flag(*chosen)) continue;
     if (const auto advice = operand_advice(*chosen, call)) problem = *advice;

@@ -2,15 +2,37 @@
 #include "tool/cli/program_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "lib/error.h"
+#include "tool/cli/misspelling.h"
 
 namespace ddp_doctor {
 namespace {
+
+// "; did you mean src/train.py?" of the programs beside it, or nothing.
+std::string similar_to(const std::filesystem::path& file) {
+  namespace fs = std::filesystem;
+  const fs::path folder = file.parent_path();
+  std::vector<std::string> programs;
+  std::error_code unreadable;
+  for (fs::directory_iterator entry(folder.empty() ? "." : folder, unreadable), end;
+       !unreadable && entry != end; entry.increment(unreadable)) {
+    const auto extension = entry->path().extension();
+    if (extension == ".py" || extension == ".pt")
+      programs.push_back(entry->path().filename().string());
+  }
+  auto meant = meant_by(file.filename().string(), programs);
+  for (auto& name : meant) name = (folder / name).string();
+  return meant.empty() ? std::string()
+                       : fmt::format("; did you mean {}?", fmt::join(meant, " or "));
+}
 
 constexpr char kHowToSave[] = "save the program with torch.jit.script(model).save(\"program.pt\")";
 
@@ -21,7 +43,11 @@ ProgramKind kind_of_program(const std::filesystem::path& file) {
   const std::string name = file.string();
   std::error_code failure;
   const auto status = fs::status(file, failure);
-  if (!fs::exists(status)) throw Error(fmt::format("{}: no such file; check the path", name));
+  if (!fs::exists(status)) {
+    const auto meant = similar_to(file);
+    throw Error(
+        fmt::format("{}: no such file{}", name, meant.empty() ? "; check the path" : meant));
+  }
   if (fs::is_directory(status))
     throw Error(fmt::format("{}: is a directory; name the program (train.py or script.pt)", name));
   std::ifstream in(file, std::ios::binary);

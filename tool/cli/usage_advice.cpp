@@ -5,6 +5,7 @@
 #include "tool/cli/usage_advice.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/diagnose/rule.h"
 #include "tool/cli/misspelling.h"
 #include "tool/cli/program_flags.h"
 #include "tool/system/interpreter.h"
@@ -89,9 +91,11 @@ bool is_command(const std::string& word) {
          !find_executable(word).empty();
 }
 
+constexpr char kUnexpected[] = "unexpected argument ";
+
 std::string unknown(const Words& words) {
   return is_flag(words.front()) ? "unknown option " + name_of_flag(words.front())
-                                : "unexpected argument " + shell_line({words.front()});
+                                : kUnexpected + shell_line({words.front()});
 }
 
 // A command line, taken apart.
@@ -319,13 +323,101 @@ class CommandLineWords {
   bool module_ = false, command_without_dashes_ = false, strategies_ = false, foreign_ = false;
 };
 
+// The line for a command that has the flag `args[at]`: with all words where it takes them.
+std::string line_of(const CLI::App& other, const Call& call, std::size_t at) {
+  Words all = {"ddp-doctor", other.get_name()}, alone = all;
+  std::size_t programs = call.words ? 1 : 0;
+  bool fits = true;
+  for (std::size_t i = 0; i < call.args.size(); ++i) {
+    const std::string& word = call.args[i];
+    const bool valued = is_flag(word) && word.find('=') == std::string::npos &&
+                        i + 1 < call.args.size() && !is_program(call.args[i + 1]);
+    const auto* option = is_flag(word) ? find_flag(other, name_of_flag(word)) : nullptr;
+    const std::size_t next = i + (option != nullptr && valued && takes_value(*option) ? 2 : 1);
+    fits = fits && (option != nullptr || is_program(word));
+    programs += is_flag(word) || call.words ? 0 : 1;
+    const auto begin = call.args.begin();
+    const Words piece(begin + static_cast<std::ptrdiff_t>(i),
+                      begin + static_cast<std::ptrdiff_t>(next));
+    all.insert(all.end(), piece.begin(), piece.end());
+    if (i == at) alone.insert(alone.end(), piece.begin(), piece.end());
+    i = next - 1;
+  }
+  Words& line = fits && programs < 2 ? all : alone;
+  if (programs == 0 || &line == &alone) line.emplace_back("train.py");
+  if (call.words && &line == &all) {
+    line.emplace_back("--");
+    line.insert(line.end(), call.words->begin(), call.words->end());
+  }
+  return shell_line(line);
+}
+
+// `advice` about an unknown option, which may be one of another command that takes a program.
+std::optional<std::string> with_other_commands(const CLI::App& command, const Call& call,
+                                               std::optional<std::string> advice) {
+  constexpr std::string_view kUnknown = "unknown option ", kDashes = "put the program's own";
+  if (!advice || !advice->starts_with(kUnknown)) return advice;
+  const std::string name = advice->substr(
+      kUnknown.size(), advice->find_first_of(":; \n", kUnknown.size()) - kUnknown.size());
+  const auto& args = call.args;
+  const auto given = std::find_if(args.begin(), args.end(), [&](const std::string& word) {
+    return name.starts_with("--") && name_of_flag(word) == name;
+  });
+  if (given == args.end() || find_flag(command, name) != nullptr) return advice;
+  for (const auto* other : command.get_parent()->get_subcommands({})) {
+    const auto* option = other->get_option_no_throw(name);
+    if (option == nullptr || other->get_option_no_throw("program") == nullptr) continue;
+    const bool value = given + 1 != args.end() && !is_flag(given[1]) && !is_program(given[1]);
+    if (value && !takes_value(*option)) continue;  // "--model resnet" is the program's own
+    std::string text =
+        fmt::format("{} is an option of {}: {}", name, other->get_name(),
+                    line_of(*other, call, static_cast<std::size_t>(given - args.begin())));
+    const auto dashes = advice->find(kDashes);
+    if (dashes != std::string::npos && std::any_of(args.begin(), given, is_program))
+      text += "\nOr " + advice->substr(dashes);
+    return text;
+  }
+  return advice;
+}
+
 }  // namespace
 
 std::optional<std::string> usage_advice(const CLI::App& command, const Call& call) {
-  return CommandLineWords(command, call).advice();
+  return with_other_commands(command, call, CommandLineWords(command, call).advice());
 }
 
-std::optional<std::string> operand_advice(const CLI::App& command, const Call& call) {
+std::string explain_advice(Words words) {
+  namespace fs = std::filesystem;
+  if (words.size() > 1 && words.front() == "-") words.erase(words.begin());
+  const auto is_log = [](const std::string& word) {
+    const auto extension = fs::path(word).extension();
+    std::error_code unreadable;
+    return extension == ".log" || extension == ".txt" || extension == ".out" ||
+           extension == ".err" || fs::is_regular_file(word, unreadable);
+  };
+  const std::string& first = words.front();
+  if (words.size() == 1 && is_program(first))
+    return fmt::format("{} is a program; to examine it: ddp-doctor run {}", first,
+                       shell_line(words));
+  if (words.size() == 1 && is_log(first))
+    return fmt::format("{} is not a rule; to explain a log: ddp-doctor explain - < {}", first,
+                       shell_line(words));
+  if (std::all_of(words.begin(), words.end(), [](const auto& word) { return find_rule(word); }))
+    return fmt::format("explain takes one rule: ddp-doctor explain {}", first);
+  if (words.size() > 1 || first.find(' ') != std::string::npos)
+    return fmt::format(
+        "an error message is read from standard input: echo {} | ddp-doctor explain -",
+        shell_line({fmt::format("{}", fmt::join(words, " "))}));
+  const auto meant = did_you_mean_rule(first);
+  return fmt::format(
+      "{} is not a rule{}{} `ddp-doctor rules` lists them; `ddp-doctor explain -` reads an error "
+      "text from standard input",
+      first, meant, meant.ends_with('?') ? "" : ";");
+}
+
+namespace {
+
+std::optional<std::string> advice_about_operands(const CLI::App& command, const Call& call) {
   const auto operands =
       command.get_options([](const CLI::Option* each) { return each->get_positional(); });
   const bool many = !operands.empty() && operands.front()->get_items_expected_max() > 1;
@@ -333,13 +425,14 @@ std::optional<std::string> operand_advice(const CLI::App& command, const Call& c
   const bool python = std::any_of(call.args.begin(), call.args.end(), [](const std::string& word) {
     return word.substr(0, word.find_first_of("@ ")).ends_with(".py");
   });
-  Words ours = {"ddp-doctor", command.get_name()}, own;
+  Words ours = {"ddp-doctor", command.get_name()}, own, all;  // `all`: those that are no flags
   std::string problem;
   std::size_t given = 0;
   for (std::size_t i = 0; i < call.args.size(); ++i) {
     const std::string& word = call.args[i];
     if (!is_flag(word)) {
       const bool operand = many || given < operands.size();
+      all.push_back(word);
       if (!operand && problem.empty()) problem = unknown({word});
       (operand ? ours : own).push_back(word);
       given += operand ? 1 : 0;
@@ -366,6 +459,10 @@ std::optional<std::string> operand_advice(const CLI::App& command, const Call& c
       target.push_back(call.args[++i]);
   }
   if (problem.empty()) return {};
+  if (problem.starts_with(kUnexpected) && command.get_name() == "explain")
+    return explain_advice(all);
+  if (problem.starts_with(kUnexpected) && operands.empty() && find_rule(all.front()) != nullptr)
+    return fmt::format("{}; a rule's page: ddp-doctor explain {}", problem, all.front());
   const bool complete = operands.empty() || !operands.front()->get_required() || given > 0;
   if (!complete || (!own.empty() && !takes_words))
     return problem.ends_with(" Try") ? problem.substr(0, problem.size() - 4) : problem;
@@ -373,6 +470,18 @@ std::optional<std::string> operand_advice(const CLI::App& command, const Call& c
   if (!own.empty()) ours.emplace_back("--");
   ours.insert(ours.end(), own.begin(), own.end());
   return problem + ": " + shell_line(ours);
+}
+
+}  // namespace
+
+std::optional<std::string> operand_advice(const CLI::App& command, const Call& call) {
+  return with_other_commands(command, call, advice_about_operands(command, call));
+}
+
+void refuse_script_flags(const CLI::App& command, const Call& call) {
+  if (!was_any_given(command, kOnlyScripts)) return;
+  if (const auto advice = operand_advice(command, call))
+    throw CLI::ExtrasError(*advice, CLI::ExitCodes::ExtrasError);
 }
 
 }  // namespace ddp_doctor

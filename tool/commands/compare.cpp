@@ -139,14 +139,7 @@ Action setup_compare(CLI::App& app) {
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
-    const bool python = std::any_of(
-        options->programs.begin(), options->programs.end(), [](const std::string& program) {
-          return program.substr(0, program.find_first_of("@ ")).ends_with(".py");
-        });
-    if (python && was_any_given(app, kOnlyScripts)) {
-      if (const auto advice = operand_advice(app, call))
-        throw CLI::ExtrasError(*advice, CLI::ExitCodes::ExtrasError);
-    }
+    refuse_script_flags(app, call);
     prepare_reports(options->output);
     Parser parser(app, *options, call);
     for (const auto& program : options->programs) parser.add(program);
@@ -171,8 +164,12 @@ Action setup_compare(CLI::App& app) {
                                   [](const Equality& equality) {
                                     return equality.seen.parting || equality.seen.parameters == 0;
                                   });
+    const std::string difference = report.difference;
     const int code = deliver(std::move(report), options->output, call.streams);
-    return code == exit_code::kHealthy && options->equal && part ? exit_code::kSick : code;
+    if (code != exit_code::kHealthy || !options->equal || !part) return code;
+    call.streams.err << fmt::format("ddp-doctor: exit code {} by --equal: {}\n", exit_code::kSick,
+                                    difference);
+    return exit_code::kSick;
   };
 }
 

@@ -14,10 +14,10 @@
 #include "lib/report/render/mentioned.h"
 #include "lib/version.h"
 #include "tool/cli/command.h"
-#include "tool/cli/misspelling.h"
 #include "tool/cli/output.h"
 #include "tool/cli/program_arguments.h"
 #include "tool/cli/rule_pages.h"
+#include "tool/cli/usage_advice.h"
 
 namespace ddp_doctor {
 namespace {
@@ -31,11 +31,7 @@ const RulePage& page_of(const std::string& asked) {
   for (const auto& page : rule_pages()) {
     if (page.code == wanted) return page;
   }
-  const auto meant = did_you_mean_rule(asked);
-  throw Error(
-      fmt::format("{} is not a rule{}{} `ddp-doctor rules` lists them; `ddp-doctor explain -` "
-                  "reads an error text from standard input",
-                  asked, meant, meant.ends_with('?') ? "" : ";"));
+  throw Error(explain_advice({asked}));
 }
 
 int explain_rule(const std::string& asked, const std::string& format, Streams streams) {

@@ -82,6 +82,7 @@ Action setup_parity(CLI::App& app) {
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
     if (options->program.empty()) throw Error(how_to_give_it(call.words));
+    refuse_script_flags(app, call);
     if (kind_of_program(options->program) == ProgramKind::kTorchScript)
       throw Error(
           fmt::format("{}: parity compares programs in Python; a TorchScript program is "

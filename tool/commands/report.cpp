@@ -23,6 +23,13 @@ Report read_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (!in) throw Error(fmt::format("{}: cannot be read; check its permissions", file.string()));
+  if (file.extension() == ".py")
+    throw Error(fmt::format("{0}: is a program; to examine it: ddp-doctor run {0}", file.string()));
+  if (file.extension() != ".json" && !text.starts_with('{'))
+    throw Error(fmt::format(
+        "{}: not a JSON report; give the records of the run, which --out keeps: ddp-doctor "
+        "report RUN-FOLDER",
+        file.string()));
   return read_report(text, file.string());
 }
 
