@@ -428,7 +428,8 @@ TEST(Generate, KnowsEveryFlagThatACommandTakes) {
       EXPECT_THAT(outcome.out, HasSubstr(word)) << shell;
     EXPECT_THAT(outcome.out, Not(HasSubstr("Print the manual page"))) << shell;
   }
-  EXPECT_THAT(doctor({"generate", "man"}).out, HasSubstr("\\fB\\-\\-fail\\-on\\fR \\fITEXT\\fR\n"));
+  EXPECT_THAT(doctor({"generate", "man"}).out,
+              HasSubstr("\\fB\\-\\-fail\\-on\\fR \\fIerror|warning|advice|never\\fR\n"));
 }
 
 TEST(ProgramFile, IsToldFromWhatItIsNot) {
