@@ -128,6 +128,8 @@ class Script:
             forwards.append(len(interval.get(("inputs",), [])))
         if len(draws) == 1 or self.numbers[1] != self.numbers[0] + 1:
             return draws[0], 0
+        if 0 < draws[0] < draws[1] and forwards[0] < forwards[1]:  # step % accumulation == 0; reading ahead makes the first one larger
+            raise Impossible(f"the first step took {draws[0]} micro-batches and the second one {draws[1]}: only steps of as many can be repeated")
         if draws[1] == 0:  # an epoch of two steps, all of it read in the first one?
             all_read = forwards[0] == forwards[1] and draws[0] == 2 * forwards[0]
             return (forwards[0], forwards[0]) if all_read else (draws[0], 0)
