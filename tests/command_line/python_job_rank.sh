@@ -48,7 +48,7 @@ timeout 120 $torchrun "$DDP_DOCTOR" run "$here/train.py" --format json >"$work/o
 json 'r["verdict"] == "healthy" and r["world_size"] == 2'
 nothing_left
 timeout 120 $torchrun "$DDP_DOCTOR" run --nproc-per-node 2 "$here/train.py" >"$work/out" 2>"$work/err" && fail "$last: not refused"
-complained 'give --nproc-per-node to torchrun only'
+complained 'give --nproc_per_node to torchrun only'
 
 # torchrun ends its ranks by SIGTERM: there is a report all the same.
 $torchrun "$DDP_DOCTOR" run "$here/train.py" --format json -- --steps 10000 --sleep 0.1 >"$work/out" 2>"$work/err" &

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A trainer class that only averages the loss it logs, and nothing synchronizes gradients."""
+"""A trainer class that copies rank 0's weights and averages the loss it logs, and nothing synchronizes gradients."""
 # expect: DDP102 ranks 0 1 step 1
 import sys
 
@@ -11,6 +11,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 class Trainer:
     def __init__(self, model, wrap):
+        for parameter in model.parameters():
+            dist.broadcast(parameter.data, src=0)
         self.model = DDP(model) if wrap else model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)  # <- here
         self.history = []

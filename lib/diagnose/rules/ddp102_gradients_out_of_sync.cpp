@@ -42,6 +42,8 @@ bool nothing_synchronizes(const Timeline& timeline, const std::vector<const Time
   for (int id : timeline.trainable())
     elements += timeline.tensors[static_cast<std::size_t>(id)].numel;
   return std::all_of(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& step) {
+    // Before the first one the program may have broadcast its weights.
+    if (steps.size() > 1 && step.number <= steps.front()->number) return true;
     const auto records = step.records();
     return std::all_of(records.begin(), records.end(), [&](const StepRecord* record) {
       return record->collectives == 0 || record->collective_bytes < elements;
