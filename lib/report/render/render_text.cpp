@@ -90,8 +90,8 @@ class TextReport {
     text::print_steps(report_, options_, out_);
     text::print_parity(report_, options_, out_);
     text::print_side_by_side(report_, options_, out_);
-    mean_check();
     if (options_.verbose) {
+      mean_check();
       for (const auto& run : report_.runs) text::print_all_steps(run, options_, out_);
     }
     const auto& run = report_.runs.front();
@@ -103,6 +103,11 @@ class TextReport {
     out_ << '\n';
     notes();
     if (!comparison()) text::print_not_checked(run, out_);
+    if (report_.purpose == Purpose::kRun && !run.parity && report_.health() == Health::kHealthy &&
+        report_.program.ends_with(".py"))
+      wrapped(
+          "not checked: whether the ranks compute what one process would; `ddp-doctor parity` "
+          "compares that");
     costs();
   }
 

@@ -10,10 +10,12 @@
 namespace ddp_doctor {
 namespace {
 
-// "DDP101 wrapper-bypassed and 1 more"
+// "DDP101 wrapper-bypassed and 1 more": advice is counted only where it comes first.
 std::string names_of(const std::vector<Finding>& findings) {
   const auto& first = findings.front();
-  const std::size_t more = findings.size() - 1;
+  const auto more = std::count_if(findings.begin() + 1, findings.end(), [&](const Finding& other) {
+    return first.severity == Severity::kAdvice || other.severity != Severity::kAdvice;
+  });
   return fmt::format("{} {}{}", first.rule, first.name,
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
