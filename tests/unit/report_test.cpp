@@ -180,6 +180,13 @@ TEST(JsonReport, CarriesWhatTheTextSays) {
   EXPECT_EQ(json["runs"][1]["rules"], nlohmann::json::parse(R"(["DDP201","DDP207","DDP208"])"));
 }
 
+TEST(JsonReport, CountsTheStepsThatWereNotExaminedBeforeARankWasKilled) {
+  RunBuilder run = named("ddp");
+  run.step(0, 5).examined = run.step(0, 6).examined = false;
+  run.step(1, 5).examined = run.step(1, 6).examined = false;
+  EXPECT_EQ(json_of(make_report({report_run(run.build(), 0)}))["runs"][0]["steps"], 6);
+}
+
 TEST(JsonReport, SpellsOutWhatJsonCannotHold) {
   RunBuilder run = named("ddp");
   run.wrapper({}).step(0, 1).loss = std::numeric_limits<double>::quiet_NaN();

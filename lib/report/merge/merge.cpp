@@ -226,6 +226,7 @@ Report merge(std::vector<NamedReport> reports) {
   for (const auto* other : runs) {
     run.ranks.add(other->ranks);
     run.completed = run.completed && other->completed;
+    run.last_step = std::max(run.last_step, other->last_step);
     if (run.coverage.nothing.empty()) run.coverage.nothing = other->coverage.nothing;
   }
   merge_exits(runs, run);

@@ -152,6 +152,7 @@ RunReport run_from(const ordered_json& json) {
   run.info.strategy = json.at("strategy");
   run.label = json.at("label");
   run.ranks = RankSet::from(json.at("ranks"));
+  run.last_step = json.at("steps");
   run.completed = json.at("exit").at("completed");
   run.info.ending = ending_of(json.at("exit").value("ending", ""));
   for (const auto& exit : json.at("exit").at("ranks")) run.info.exits.push_back(exit_from(exit));

@@ -197,10 +197,14 @@ const Finding* find_end(const std::vector<Finding>& findings) {
                       [](const Finding& finding) { return rule_of(finding).rank_failed; });
 }
 
+std::int64_t last_row(const RunReport& run) {
+  return run.steps_table.empty() ? 0 : run.steps_table.back().step;
+}
+
 std::int64_t last_step_of(const RunReport& run) {
   const auto* crash = find_end(run.diagnosis.findings);
   return crash != nullptr && crash->first_step ? *crash->first_step
-                                               : std::max(run.steps_done, run.steps_seen()) + 1;
+                                               : std::max(run.steps_done, last_row(run)) + 1;
 }
 
 std::string outcome_of(const RunReport& run) {
@@ -295,9 +299,7 @@ bool RunReport::conclusive() const {
 
 Health RunReport::health() const { return health_of(diagnosis.findings, *this); }
 
-std::int64_t RunReport::steps_seen() const {
-  return steps_table.empty() ? 0 : steps_table.back().step;
-}
+std::int64_t RunReport::steps_seen() const { return std::max(last_step, last_row(*this)); }
 
 const char* name_of(Health health) {
   switch (health) {
@@ -342,8 +344,10 @@ RunReport report_run(const Timeline& timeline, int index) {
   report.step_time = time_of(timeline);
   report.probe_ms = probe_cost(timeline);
   report.completed = finished(timeline);
-  if (!timeline.steps.empty() && timeline.steps.back().complete())
-    report.steps_done = timeline.steps.back().number;
+  if (!timeline.steps.empty()) {
+    report.last_step = timeline.steps.back().number;
+    if (timeline.steps.back().complete()) report.steps_done = report.last_step;
+  }
   report.diagnosis = diagnose(timeline, index);
   report.coverage = coverage_of(timeline, report.diagnosis);
   report.phases = phases_of(timeline, report.diagnosis.findings);

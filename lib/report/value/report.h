@@ -121,6 +121,7 @@ struct RunReport {
   std::string outcome;
   std::int64_t outcome_step = 0;  // the step in which it ended, if it did not complete
   std::int64_t steps_done = 0;    // by every rank, examined or not; 0: not known
+  std::int64_t last_step = 0;     // that any rank recorded, examined or not; 0: not known
   bool completed = false;         // every rank finished every step
 
   // It has every rank of the job.
@@ -132,6 +133,7 @@ struct RunReport {
   // It finished and had something to compare, so that finding nothing means something.
   bool conclusive() const;
   Health health() const;
+  // The last step that any rank recorded.
   std::int64_t steps_seen() const;
 };
 
