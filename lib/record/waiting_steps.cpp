@@ -24,9 +24,10 @@ struct Place {
   std::int32_t forwards_around_wrapper;
   std::int32_t collectives;
   std::int32_t optimizer;
-  bool has_loss;
-  bool has_scale;
-  bool skipped;
+  // Flags, as bytes: a damaged file may have any value there, which no bool may have.
+  std::uint8_t has_loss;
+  std::uint8_t has_scale;
+  std::uint8_t skipped;
   std::array<char, WaitingSteps::kLongestTrace + 1> trace;
 };
 using Places = std::array<Place, WaitingSteps::kMax>;
@@ -35,8 +36,8 @@ static_assert(std::is_trivially_copyable_v<Places> && sizeof(Places) <= WaitingS
 StepRecord step_of(const Place& p) {
   StepRecord s;
   s.step = p.number - 1;
-  if (p.has_loss) s.loss = p.loss;
-  if (p.has_scale) s.scale = p.scale;
+  if (p.has_loss != 0) s.loss = p.loss;
+  if (p.has_scale != 0) s.scale = p.scale;
   s.started_ns = p.started_ns;
   s.duration_ns = p.duration_ns;
   s.probe_ns = p.probe_ns;
@@ -48,7 +49,7 @@ StepRecord step_of(const Place& p) {
   s.collectives = p.collectives;
   s.optimizer = p.optimizer;
   s.examined = false;
-  s.skipped = p.skipped;
+  s.skipped = p.skipped != 0;
   s.trace.assign(p.trace.data(), ::strnlen(p.trace.data(), p.trace.size()));
   return s;
 }
@@ -101,7 +102,7 @@ std::vector<StepRecord> read_waiting_steps(const std::filesystem::path& file, st
   std::sort(places.begin(), places.end(),
             [](const Place& a, const Place& b) { return a.number < b.number; });
   for (const Place& place : places) {
-    if (place.number == 0 || place.number - 1 <= last) continue;
+    if (place.number <= 0 || place.number - 1 <= last) continue;
     if (last != std::numeric_limits<std::int64_t>::min() && place.number - 1 != last + 1) break;
     steps.push_back(step_of(place));
     last = steps.back().step;

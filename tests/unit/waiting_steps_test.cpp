@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "lib/record/statement.h"
 #include "tests/unit/record_fixture.h"
 
@@ -65,6 +67,25 @@ TEST_F(WaitingStepsTest, AreLeftOutWhereTheyDoNotFollow) {
   EXPECT_EQ(reader.read().steps.size(), 3U);
   fs::resize_file(steps_file(folder_, 0), 100);
   EXPECT_EQ(reader.read().steps.size(), 1U);
+}
+
+TEST_F(WaitingStepsTest, AreReadFromDamagedFiles) {
+  constexpr auto kLowest = std::numeric_limits<std::int64_t>::min();
+  for (const int value : {0x00, 0x01, 0x8e, 0xff}) {
+    std::ofstream(steps_file(folder_, 0), std::ios::binary)
+        << std::string(WaitingSteps::kBytes, static_cast<char>(value));
+    const auto steps = read_waiting_steps(steps_file(folder_, 0), kLowest);
+    EXPECT_EQ(steps.size(), value == 0x01 ? 1U : 0U) << value;
+  }
+  WaitingSteps(steps_file(folder_, 0)).add(step_in_between(1));
+  std::fstream file(steps_file(folder_, 0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8);  // behind the number
+  file << std::string(400, '\x8e');
+  file.close();
+  const auto steps = read_waiting_steps(steps_file(folder_, 0), kLowest);
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_TRUE(steps.front().skipped);
+  EXPECT_TRUE(steps.front().loss.has_value());
 }
 
 }  // namespace
