@@ -52,7 +52,8 @@ class Reference(seams.Watcher):
         self.raises(kind, error, trace)
         if any(self.drawn.values()):
             why = "it may not take a batch of this size" if self.script.mode == "batches" else (
-                "it may compute its loss from data that neither a DataLoader nor a model or loss function of PyTorch gets")
+                "it may compute its loss from data that neither a DataLoader nor a model or loss function of PyTorch gets; batches of a DataLoader could be "
+                "given to it")
             self._end({"impossible": f"on the samples of all ranks the program fails as one process ({kind.__name__}: {error}): {why}"})
 
     def _file(self, index):
