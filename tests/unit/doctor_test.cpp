@@ -201,6 +201,26 @@ TEST(Usage, KnowsMisspeltNames) {
               HasSubstr(": ddp-doctor run --every 2 " + program + " -- --lr 1\n"));
 }
 
+TEST(Usage, RefusesTablesWithoutANameInTheConfiguration) {
+  TemporaryFolder folder;
+  const std::string config = folder.path() / "ddp-doctor.toml";
+  for (const char* text : {"[= 1]", "[ {", "[.a]", "[[ #"}) {
+    std::ofstream{config} << text;
+    EXPECT_THAT(complaint({"--config", config, "rules"}),
+                HasSubstr("Error while parsing key: expected bare key starting character"))
+        << text;
+  }
+}
+
+TEST(Usage, RefusesLettersBeyondAsciiInNamesOfTheConfiguration) {
+  TemporaryFolder folder;
+  const std::string config = folder.path() / "ddp-doctor.toml";
+  for (const char* text : {"für = 1", "ä", "\xef\xba\xbf", "ァ = 1", "[run]\nevery = ä"}) {
+    std::ofstream{config} << text;
+    EXPECT_THAT(complaint({"--config", config, "rules"}), HasSubstr("Error while parsing"));
+  }
+}
+
 TEST(Usage, AnswersMistakesAmongSeveralPrograms) {
   for (const auto& [args, meant] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"compare", "t.py", "--epochs", "3"},
