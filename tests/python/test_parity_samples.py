@@ -192,6 +192,15 @@ class Rows(unittest.TestCase):
         self.assertFalse(samples.needs_padding(parts, samples.Layout(), 2))
         self.assertEqual(samples.widened(torch, parts[0], parts, samples.Layout(), 2)[1]["x"].shape, (2, 1))
 
+    def test_whether_one_process_takes_the_samples_of_all(self):
+        parts = [{"x": numbers(0, 2, 3), "n": 7}, {"x": numbers(50, 2, 4), "n": 7}]
+        whole = {"x": torch.cat([numbers(50, 2, 4), torch.nn.functional.pad(numbers(0, 2, 3), (0, 1))]), "n": 7}
+        same = lambda own, of: samples.same_rows(torch, own, of, samples.Layout())
+        self.assertTrue(same(whole, parts))
+        for other in ({"x": whole["x"][:3], "n": 7}, {"x": whole["x"] + 1, "n": 7}, {"x": whole["x"], "n": 8}, {"x": whole["x"]}, {"x": 3, "n": 7}):
+            self.assertFalse(same(other, parts))
+        self.assertTrue(same([whole["x"]], [[samples.Derived()], [samples.Derived()]]))
+
     def test_samples_along_the_second_dimension(self):
         a, b = (numbers(0, 5, 4, 2), torch.arange(20).reshape(5, 4) + 1), (numbers(90, 3, 4, 2), torch.arange(12).reshape(3, 4) + 50)
         layout = samples.Layout()
