@@ -59,7 +59,12 @@ std::optional<Divergence> divergence_in(const Logs& logs, const std::string& gro
     // The same call in another step: a rank has skipped one, and is ahead since then.
     const bool same_step = all([&](const LoggedCall& c) { return c.step == any.step; });
     if (position == first && first > 1 && !same_step) in_step = false;
-    if (same && (same_step || !in_step) && found.at.size() == members.size()) continue;
+    // A forward that evaluates may pass for one that trains, as both broadcast buffers, until what
+    // follows shows the difference. Nothing follows where the second training forward meets it: it
+    // broadcasts the buckets, too, and the sizes do not match.
+    const bool alike =
+        position < last || all([&](const LoggedCall& c) { return evaluates(c) == evaluates(any); });
+    if (same && alike && (same_step || !in_step) && found.at.size() == members.size()) continue;
     found.group = group;
     found.position = position;
     found.step = found.at.begin()->second->step;
