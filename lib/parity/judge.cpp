@@ -323,7 +323,7 @@ class StepJudge {
     // Several counts may be nearly proportional to each other: the nearest one, or the first of
     // those that are as near.
     std::string nearest;
-    double least = kSameWeights;
+    double least = figures_.low_precision ? kSameWeights : kSameShares;
     for (const std::size_t groups : {std::size_t{1}, micro_batches()}) {
       for (const auto& name : names) {
         const double distance =

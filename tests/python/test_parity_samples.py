@@ -225,6 +225,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(counts["labels but the first that are not -100"], 1)
         self.assertEqual(samples.counts_of([numbers(0, 2, 3), batch["labels"]])["targets[1] that are not -100"], 2)
         self.assertEqual(samples.counts_of((numbers(0, 2, 3), [scene(0, 3), scene(0, 4)]))["boxes"], 7)
+        self.assertEqual(samples.counts_of({"x": numbers(0, 2, 3) + 0.5, "mask": torch.tensor([[1.0, 0, 0], [1, 1, 0]])}), {"samples": 2, "mask that are not 0": 3})
 
     def test_what_the_program_computes_itself(self):
         given = samples.mapped(samples.arguments([numbers(0, 2, 1), samples.Derived()], {}), lambda tensor, path: tensor)

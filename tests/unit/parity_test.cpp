@@ -279,13 +279,18 @@ TEST(ParityWeighting, SolvesForTheWeightsOfTheRanks) {
 
 TEST(ParityWeighting, NamesTheCountThatFitsBest) {
   Planted planted(2);
-  planted.weigh({0.5, 0.5}, {72.0 / 146, 74.0 / 146});
+  planted.weigh({0.5, 0.5}, {0.25, 0.75});
   auto step = planted.step();
-  // Both within the tolerance; the first by name is off by 8e-4.
-  step.counts = {{"labels but the first that are not -100", {64, 66}},
-                 {"labels that are not -100", {72, 74}}};
-  EXPECT_EQ(finding_of_parity(judged(step)).evidence.at("proportional_to"),
+  // The first by name is off by 8e-4: within the tolerance of low precision only.
+  step.counts = {{"labels but the first that are not -100", {100, 299}},
+                 {"labels that are not -100", {100, 300}}};
+  const auto low_precision = [](ParityFigures& figures) { figures.low_precision = true; };
+  EXPECT_EQ(finding_of_parity(judged(step, 2, low_precision)).evidence.at("proportional_to"),
             "labels that are not -100");
+  step.counts.erase("labels that are not -100");
+  EXPECT_TRUE(
+      finding_of_parity(judged(step, 2, low_precision)).evidence.contains("proportional_to"));
+  EXPECT_FALSE(finding_of_parity(judged(step)).evidence.contains("proportional_to"));
 }
 
 TEST(ParityWeighting, PrefersSamplesAndSaysNothingOfWhatDoesNotFit) {

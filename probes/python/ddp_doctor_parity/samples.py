@@ -448,11 +448,11 @@ def is_ragged(item, layout, size=None):
 
 
 def counts_of(item):
-    """What a loss may weigh by: of each tensor of integers or flags, how many are neither a filler (-100) nor zero, by its place; of what each
-    sample in a list has, such as boxes, how many there are."""
+    """What a loss may weigh by: of each tensor of integers, flags or masks, how many are neither a filler (-100) nor zero, by its place; of what
+    each sample in a list has, such as boxes, how many there are."""
     counts = {"samples": rows_of(item)}
     for path, tensor in tensors_of(item):
-        if tensor.dim() > 1 and not tensor.is_floating_point():
+        if tensor.dim() > 1 and (not tensor.is_floating_point() or _is_mask(tensor)):
             ignores = bool((tensor == -100).any())
             name = _name(path, "targets" if ignores else "inputs")
             if ignores:
@@ -464,6 +464,10 @@ def counts_of(item):
         rows[".".join(part for part in path.split(".") if part and not part.isdigit())].append(len(tensor) if tensor.dim() else 1)
     counts.update({name: sum(each) for name, each in rows.items() if name and len(each) > 1})
     return counts
+
+
+def _is_mask(tensor):
+    return bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def _name(path, otherwise):
