@@ -44,7 +44,7 @@ doctor 0 explain - <<'LOG'
 [E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to 192.0.0.1:1234
 torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.
 LOG
-printed 'rdzv-endpoint'
+printed 'rdzv_endpoint'
 
 # The first to fail was killed; another rank lost it.
 doctor 0 explain - <<'LOG'
