@@ -175,7 +175,10 @@ class Session:
 
     def program_raised(self, error):
         """Nobody catches it."""
-        self.steps.raised(str(error))
+        try:
+            self.steps.raised(str(error))  # its parts are passive, each by itself
+        except Exception as failure:
+            self.failed("raised", failure)
         self._raised_last(error)
 
     @passive

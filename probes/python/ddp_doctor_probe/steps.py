@@ -329,7 +329,7 @@ class Steps:
     def raised(self, text):
         """The program is about to end. A reduction that was not finished belongs to the backwards before: where these were no step yet, as micro-batches, what
         they did is recorded as a step that was skipped."""
-        if UNFINISHED not in text:
+        if self.session.closed or UNFINISHED not in text:
             return
         for optimizer in list(self.optimizer_of) or list(self.made_at):
             known = self.optimizer_of.get(optimizer)
