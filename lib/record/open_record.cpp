@@ -144,13 +144,17 @@ void refuse_record(const fs::path& file, const SqliteError& error) {
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH:
-    case SQLITE_IOERR:
       refuse(file, std::string(error.what()) +
                        ": check its permissions; if its writer was killed and the folder is "
                        "read-only, copy the folder to a writable place");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       refuse(file, std::string(error.what()) + ": another program has locked it, try again later");
+    case SQLITE_FULL:
+    case SQLITE_IOERR:
+      refuse(file,
+             std::string(error.what()) +
+                 ": if the disk is full, free some space, or copy the folder to another disk");
     case SQLITE_NOMEM:
       refuse(file, std::string(error.what()) + ": free some memory and try again");
     default:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // DDP701 to DDP704: the ranks compute something else than one process does on the same samples.
-// lib/parity/judge.cpp finds these; a run alone cannot show them.
+// lib/parity/causes.cpp finds these; a run alone cannot show them.
 
 #include "lib/diagnose/rule.h"
 

@@ -322,11 +322,12 @@ class Reference(seams.Watcher):
         everyone = tuple(script.shared)
         joined = played[("joined", everyone, None)][i]
         synchronized = script.gradient(step, i, joined["shapes"])
-        alone = [played[("alone", (position,), micro_batch)][i] for position, micro_batch in script.alone(step)]
+        plays_alone = script.alone(step)
+        alone = [played[("alone", (position,), micro_batch)][i] for position, micro_batch in plays_alone]
         others = [joined if script.dealt else played[("permuted", everyone, None)][i], *alone]
-        of_kind = lambda kind: [gradients[i] for (played_as, *_), gradients in played.items() if played_as == kind]
-        padded, again = of_kind("padded"), of_kind("again")
-        others += padded + again
+        padded = [(plays_alone.index((*ranks, micro_batch)), gradients[i]) for (kind, ranks, micro_batch), gradients in played.items() if kind == "padded"]
+        again = [gradients[i] for (kind, *_), gradients in played.items() if kind == "again"]
+        others += [gradients for _, gradients in padded] + again
         names = step.parts[i][0]["names"]
         parameters, untold = [], []
         for j, name in enumerate(names):
@@ -340,10 +341,11 @@ class Reference(seams.Watcher):
                 "name": name, "products": inner_products(self.torch, [synchronized[j], reference, *(other["gradient"][j] for other in others)]),
             })
         ranks_losses = [part["losses"] for part in step.parts[i]]
-        counts = [self._sample_counts(step, *one) for one in script.alone(step)] or [{}]
+        counts = [self._sample_counts(step, *one) for one in plays_alone] or [{}]
         common = [key for key in counts[0] if all(key in each for each in counts)]
         return {
-            "step": step.number + i, "alone": [script.ranks[position] for position, _ in script.alone(step)], "padded": script.most_padded(step) if padded else None, "again": bool(again),
+            "step": step.number + i,
+            "alone": [script.ranks[position] for position, _ in plays_alone], "padded": padded[0][0] if padded else None, "again": bool(again),
             "parameters": parameters, "not_told": untold,
             "loss": {"ranks": [sum(losses) / max(1, len(losses)) for losses in ranks_losses], "one": _mean(joined["losses"])},
             "counts": {key: [each[key] for each in counts] for key in common},

@@ -13,6 +13,7 @@ import zlib
 from . import deepspeed, native, places, usage
 from .forwards import GRAPH_STEPS
 from .passive import passive
+from .tensors import address_of
 
 UNFINISHED = "have finished reduction in the prior iteration"
 FIELDS_STEP = 3  # by then PyTorch has filled in its logging data
@@ -354,8 +355,8 @@ def _state_of(optimizer):
 
 
 def _version(parameter):
-    """Every in-place write increments it, except through `.data`."""
-    return None if parameter.is_inference() else parameter._version
+    """Another one after every in-place write, except through `.data`, and after an assignment to `.data`, which gives it other storage."""
+    return None if parameter.is_inference() else parameter._version, address_of(parameter)
 
 
 def _plain(value):

@@ -178,7 +178,7 @@ class Tensors:
             if wrapper is not None and (entry.wrapper != wrapper or indices):
                 entry.wrapper = wrapper
                 entry.index = (indices or {}).get(id(tensor), None)
-                entry.replaced, entry.pointer = False, _pointer(tensor)
+                entry.replaced, entry.pointer = False, address_of(tensor)
                 self.undescribed.append(entry)
             return []
         placement = None
@@ -309,7 +309,7 @@ class Tensors:
     def _bind(self, entry, tensor):
         """The entry represents `tensor` from now on."""
         entry.ref = weakref.ref(tensor)
-        entry.pointer = _pointer(tensor)
+        entry.pointer = address_of(tensor)
         if entry.kind != "parameter":
             return
         self.by_object[id(tensor)] = entry
@@ -359,7 +359,7 @@ class Tensors:
     def changed(self, wrapper):
         """Whether a parameter of `wrapper` is a different object or at a different address than before."""
         return any(
-            entry.live() is not entry.ref() or _pointer(entry.ref()) != entry.pointer
+            entry.live() is not entry.ref() or address_of(entry.ref()) != entry.pointer
             for entry in self.entries if entry.wrapper == wrapper and entry.kind == "parameter")
 
     def follow(self, module, wrapper, accumulators):
@@ -376,7 +376,7 @@ class Tensors:
                 entry = self.known(parameter)
                 if entry is None:
                     self._add_or_replace(label, dot + attribute, parameter, owner, attribute, prefix, wrapper)
-                elif (pointer := _pointer(parameter)) != entry.pointer:
+                elif (pointer := address_of(parameter)) != entry.pointer:
                     self._moved(entry, parameter, pointer, accumulators)
                 met.add(self.known(parameter))
         for entry in self.entries:
@@ -593,7 +593,8 @@ def _nothing():
     return None
 
 
-def _pointer(tensor):
+def address_of(tensor):
+    """Of its local part."""
     try:
         return placements.local(tensor).data_ptr()
     except (AttributeError, RuntimeError):  # deleted, or without its own storage

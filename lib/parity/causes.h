@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a difference between the ranks and one process looks like, and so where it comes from.
+#pragma once
+
+#include "lib/parity/comparison.h"
+
+namespace ddp_doctor {
+
+// Of a comparison in which something differs.
+Finding cause_of(const Comparison& comparison, int world_size);
+
+}  // namespace ddp_doctor
