@@ -29,6 +29,7 @@ std::span<const Example> all_examples() {
       Example{"multi_output", multi_output},
       Example{"step_dependent", step_dependent},
       Example{"detached", detached},
+      Example{"token_mean", token_mean},
       Example{"training_step", training_step},
       Example{"rank_crash", rank_crash},
       Example{"frozen_backbone", frozen_backbone},

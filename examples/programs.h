@@ -20,6 +20,7 @@ torch::jit::Module tied();
 torch::jit::Module multi_output();
 torch::jit::Module step_dependent();
 torch::jit::Module detached();
+torch::jit::Module token_mean();
 torch::jit::Module training_step();
 torch::jit::Module rank_crash();
 torch::jit::Module frozen_backbone();

@@ -51,6 +51,30 @@ torch::jit::Module multi_forward() {
   return program;
 }
 
+// Stands for language models whose loss is a mean over the tokens that are no padding, of which
+// each rank has another number: the ranks agree, and train on something else than one process does
+// (ddp-doctor parity: DDP702).
+torch::jit::Module token_mean() {
+  ProgramBuilder builder;
+  torch::jit::Module program = builder.module("TokenMeanModel");
+  program.register_module("embedding", builder.linear(8, 16));
+  program.register_module("head", builder.linear(16, 12));
+  program.define(R"(
+    def forward(self, x):
+        return self.head.forward(torch.tanh(self.embedding.forward(x)))
+
+    def batch(self, rank: int, world_size: int, step: int):
+        x = torch.sin(torch.arange(192) * (0.37 + 0.01 * step) + rank).reshape([4, 6, 8])
+        labels = (torch.arange(24).reshape([4, 6]) * (3 + step) + rank) % 12
+        padding = torch.arange(6).unsqueeze(0) >= 2 + rank + torch.arange(4).unsqueeze(1) % 2
+        return x, labels.masked_fill(padding, -100)
+
+    def loss(self, output, labels):
+        return torch.cross_entropy_loss(output.flatten(0, 1), labels.flatten(), None, 1, -100)
+  )");
+  return program;
+}
+
 // Stands for programs without a separate forward and loss: one method yields the loss.
 torch::jit::Module training_step() {
   ProgramBuilder builder;

@@ -95,9 +95,10 @@ int main(int argc, char** argv) {
       const bool synchronizes = healthy ? steps : micro_batch % kMicroBatches == 0;
       std::optional<ddp_doctor::NoSync> no_sync;
       if (!synchronizes) no_sync.emplace(ddp.reducer());
-      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(batch.data).flatten(0, 1),
-                                                                   batch.target.flatten()) /
-                              kMicroBatches;
+      const auto taken = examination.batch({batch.data, batch.target});
+      const at::Tensor loss =
+          torch::nn::functional::cross_entropy(ddp(taken[0]).flatten(0, 1), taken[1].flatten()) /
+          kMicroBatches;
       loss.backward();
       last = loss.item<double>();
       examination.loss(last);

@@ -154,7 +154,8 @@ class Trainer {
              }).toTensor();
     } else {
       session_->enter(Phase::kBatch);
-      const auto batch = program_.batch(options_.rank, options_.world_size, micro_batch);
+      auto batch = program_.batch(options_.rank, options_.world_size, micro_batch);
+      if (session_->in_parity()) batch = taken_in_parity(batch);
       const c10::IValue output = observed_forward([&] { return program_.forward(batch); });
       loss = program_.loss(output, batch);
     }
@@ -162,6 +163,15 @@ class Trainer {
     if (options_.accumulate > 1) loss = loss / static_cast<double>(options_.accumulate);
     session_->enter(Phase::kBackward);
     loss.backward();
+  }
+
+  // In the one process of a comparison the samples of the ranks.
+  Program::Batch taken_in_parity(const Program::Batch& batch) {
+    Samples samples = batch.inputs;
+    samples.insert(samples.end(), batch.rest.begin(), batch.rest.end());
+    samples = session_->batch(std::move(samples));
+    const auto split = samples.begin() + static_cast<std::ptrdiff_t>(batch.inputs.size());
+    return {{samples.begin(), split}, {split, samples.end()}};
   }
 
   c10::IValue observed_forward(const std::function<c10::IValue()>& forward) {

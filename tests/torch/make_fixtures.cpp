@@ -28,6 +28,24 @@ torch::jit::Module bare() {
   return program;
 }
 
+// Draws random numbers in its forward, and not in a module of that name.
+torch::jit::Module functional_dropout() {
+  ProgramBuilder builder;
+  auto program = builder.module("FunctionalDropout");
+  program.register_module("head", builder.linear(8, 4));
+  program.define(R"(
+    def forward(self, x):
+        return torch.dropout(self.head.forward(x), 0.5, True)
+
+    def batch(self, rank: int, world_size: int, step: int):
+        return torch.sin(torch.arange(64) * 0.7 + rank + step).reshape([8, 8])
+
+    def loss(self, output):
+        return output.pow(2).mean()
+  )");
+  return program;
+}
+
 torch::jit::Module vector_loss() {
   ProgramBuilder builder;
   auto program = builder.module("VectorLoss");
@@ -168,6 +186,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   std::filesystem::create_directories(folder);
   bare().save((folder / "bare.pt").string());
+  functional_dropout().save((folder / "functional_dropout.pt").string());
   vector_loss().save((folder / "vector_loss.pt").string());
   skips("step == 14").save((folder / "drops_layer.pt").string());
   skips("rank == 1 and step == 5").save((folder / "one_rank_skips.pt").string());

@@ -212,7 +212,8 @@ ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
   options.each_rank =
       options.is_command() && (was_given(app, "--nproc-per-node") ||
                                examines_itself(find_executable(options.words.front())));
-  if (was_given(app, "--steps") && options.is_command() &&
+  // parity compares so many steps of any program.
+  if (was_given(app, "--steps") && app.get_name() != "parity" && options.is_command() &&
       examines_itself(find_executable(options.words.front())))
     throw Error(
         "--steps is only for programs in Python and TorchScript programs; --stop-after ends a "

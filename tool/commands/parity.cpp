@@ -12,7 +12,9 @@
 #include "tool/cli/program_file.h"
 #include "tool/cli/program_flags.h"
 #include "tool/cli/usage_advice.h"
+#include "tool/launch/examined_program.h"
 #include "tool/launch/job_rank.h"
+#include "tool/system/interpreter.h"
 #include "tool/system/shell_words.h"
 
 namespace ddp_doctor {
@@ -60,9 +62,10 @@ Action setup_parity(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   app.add_option("program", options->program,
-                 "train.py, which ddp-doctor starts as several ranks, and then as one process; put "
-                 "its own arguments after --:\n"
-                 "ddp-doctor parity train.py -- --lr 0.1")
+                 "train.py or script.pt, which ddp-doctor starts as several ranks, and then as one "
+                 "process; put a program's own arguments after --:\n"
+                 "ddp-doctor parity train.py -- --lr 0.1\n"
+                 "A C++ program stands there as a command: ddp-doctor parity -- ./trainer")
       ->type_name("PROGRAM");
   add_program_flags(app, options->flags);
   app.get_option("--steps")->description(
@@ -81,13 +84,13 @@ Action setup_parity(CLI::App& app) {
   add_output_flags(app, options->output);
   add_environment_defaults(app);
   return [options, &app](const Call& call) {
-    if (options->program.empty()) throw Error(how_to_give_it(call.words));
-    refuse_script_flags(app, call);
-    if (kind_of_program(options->program) == ProgramKind::kTorchScript)
-      throw Error(
-          fmt::format("{}: parity compares programs in Python; a TorchScript program is "
-                      "examined by: ddp-doctor run {}",
-                      options->program.string(), options->program.string()));
+    const auto words = call.words.value_or(std::vector<std::string>{});
+    if (options->program.empty() &&
+        (words.empty() || !examines_itself(find_executable(words.front()))))
+      throw Error(how_to_give_it(call.words));
+    const bool script =
+        !options->program.empty() && kind_of_program(options->program) == ProgramKind::kTorchScript;
+    if (!script) refuse_script_flags(app, call);
     if (const auto self = own_rank();
         self && (!was_given(app, "--nproc-per-node") || std::getenv("TORCHELASTIC_RUN_ID")))
       throw Error(fmt::format(
@@ -95,13 +98,20 @@ Action setup_parity(CLI::App& app) {
           "itself, without a launcher: ddp-doctor parity --nproc-per-node {} {}",
           self->rank, self->world_size, self->world_size, shell_line({options->program.string()})));
     prepare_reports(options->output);
-    auto program = program_options(app, options->flags, options->program,
-                                   call.words.value_or(std::vector<std::string>{}));
     if (options->flags.world_size < 2)
       throw Error(
           "parity compares several ranks with one process: give --nproc-per-node 2 or more");
-    program.placement = call.placement;
-    program.pass_on = !options->output.quiet;
+    ExaminedProgram program;
+    if (script) {
+      if (!words.empty())
+        throw Error("a TorchScript program takes no arguments; remove what stands after --");
+      program = script_options(app, options->flags, options->program);
+    } else {
+      auto given = program_options(app, options->flags, options->program, words);
+      given.placement = call.placement;
+      given.pass_on = !options->output.quiet;
+      program = given;
+    }
     options->parity.steps = options->flags.steps.value_or(options->parity.steps);
     options->parity.reference_words = CLI::detail::split_up(options->reference_args);
     const auto examination =

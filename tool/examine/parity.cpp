@@ -18,11 +18,52 @@ namespace fs = std::filesystem;
 // A short program ends before all is compared, and is started again for the rest.
 constexpr int kStarts = 12;
 
-ProgramOptions with_role(ProgramOptions program, const char* role, const fs::path& folder) {
-  program.steps = 0;
-  program.environment = {{"DDP_DOCTOR_PARITY", role},
-                         {"DDP_DOCTOR_PARITY_FOLDER", fs::absolute(folder).string()},
-                         {"TORCHDYNAMO_DISABLE", "1"}};
+// Steps of a C++ program in which batches of other shapes are looked for.
+constexpr std::int64_t kFurtherSteps = 200;
+
+std::map<std::string, std::string> role(const char* name, const fs::path& folder) {
+  return {{"DDP_DOCTOR_PARITY", name},
+          {"DDP_DOCTOR_PARITY_FOLDER", fs::absolute(folder).string()},
+          {"TORCHDYNAMO_DISABLE", "1"}};
+}
+
+ExaminedProgram as_ranks(ExaminedProgram program, const ParityOptions& parity,
+                         const fs::path& folder) {
+  auto environment = role("ranks", folder);
+  environment["DDP_DOCTOR_PARITY_STEPS"] = std::to_string(parity.steps);
+  environment["DDP_DOCTOR_PARITY_BUDGET"] = std::to_string(parity.budget_mib << 20);
+  std::visit([&](auto& options) { options.environment = environment; }, program);
+  if (auto* script = std::get_if<ScriptOptions>(&program)) {
+    script->steps = std::max(script->steps, parity.steps);
+    return program;
+  }
+  auto& options = std::get<ProgramOptions>(program);
+  options.steps = 0;
+  // A program in Python ends by itself when all is kept.
+  if (options.is_command() && options.stop_after == 0)
+    options.stop_after = parity.steps + kFurtherSteps;
+  return program;
+}
+
+ExaminedProgram as_one_process(ExaminedProgram program, const ParityOptions& parity,
+                               const fs::path& folder) {
+  constexpr std::int64_t kUntilAllIsPlayed = 1'000'000;
+  std::visit(
+      [&](auto& options) {
+        options.environment = role("reference", folder);
+        options.world_size = 1;
+      },
+      program);
+  if (auto* script = std::get_if<ScriptOptions>(&program)) {
+    script->steps = kUntilAllIsPlayed;
+    script->every = kUntilAllIsPlayed;
+    return program;
+  }
+  auto& options = std::get<ProgramOptions>(program);
+  options.steps = 0;
+  options.pass_on = false;
+  options.words.insert(options.words.end(), parity.reference_words.begin(),
+                       parity.reference_words.end());
   return program;
 }
 
@@ -33,7 +74,7 @@ std::size_t files_in(const fs::path& folder) {
 }
 
 // Why one process could not play all of it; empty if it did.
-std::string run_reference(Runs& runs, const ProgramOptions& program, const fs::path& folder) {
+std::string run_reference(Runs& runs, const ExaminedProgram& program, const fs::path& folder) {
   const fs::path figures = folder / "figures.json";
   std::size_t played = 0;
   for (int start = 1; start <= kStarts; ++start) {
@@ -81,7 +122,7 @@ fs::path parity_figures(const fs::path& examination, int run) {
   return parity_folder(examination, run) / "figures.json";
 }
 
-void add_beside_one_process(Runs& runs, const ProgramOptions& program,
+void add_beside_one_process(Runs& runs, const ExaminedProgram& program,
                             const ParityOptions& parity) {
   const int index = runs.next();
   const fs::path folder = parity_folder(runs.folder(), index);
@@ -89,21 +130,14 @@ void add_beside_one_process(Runs& runs, const ProgramOptions& program,
   fs::permissions(folder, fs::perms::owner_all);
   const fs::path figures = parity_figures(runs.folder(), index);
   try {
-    ProgramOptions ranks = with_role(program, "ranks", folder);
-    ranks.environment["DDP_DOCTOR_PARITY_STEPS"] = std::to_string(parity.steps);
-    ranks.environment["DDP_DOCTOR_PARITY_BUDGET"] = std::to_string(parity.budget_mib << 20);
-    runs.add(ranks);
+    runs.add(as_ranks(program, parity, folder));
     const RunReport seen = read_examination(runs.folder()).runs.at(static_cast<std::size_t>(index));
     if (!seen.info.failure.empty()) return;
     if (ranks_disagree(seen)) {
       write_impossible(figures, "the ranks' own run has errors; fix these first");
       return;
     }
-    ProgramOptions one = with_role(program, "reference", folder);
-    one.world_size = 1;
-    one.pass_on = false;
-    one.words.insert(one.words.end(), parity.reference_words.begin(), parity.reference_words.end());
-    const auto reason = run_reference(runs, one, folder);
+    const auto reason = run_reference(runs, as_one_process(program, parity, folder), folder);
     if (!reason.empty()) write_impossible(figures, reason);
   } catch (const CutShort&) {
     if (!fs::exists(figures))
@@ -112,7 +146,7 @@ void add_beside_one_process(Runs& runs, const ProgramOptions& program,
   }
 }
 
-Report examine_parity(const ProgramOptions& program, const ParityOptions& parity,
+Report examine_parity(const ExaminedProgram& program, const ParityOptions& parity,
                       const ExaminationOptions& options, Streams streams) {
   Runs runs(Purpose::kRun, options, streams);
   runs.isolate({program});

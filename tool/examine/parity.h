@@ -20,10 +20,11 @@ struct ParityOptions {
 
 // Runs the ranks for a few steps, as the next run of the report, then the reference. Throws
 // CutShort.
-void add_beside_one_process(Runs& runs, const ProgramOptions& program, const ParityOptions& parity);
+void add_beside_one_process(Runs& runs, const ExaminedProgram& program,
+                            const ParityOptions& parity);
 
 // The report of that run alone. As examine() otherwise.
-Report examine_parity(const ProgramOptions& program, const ParityOptions& parity,
+Report examine_parity(const ExaminedProgram& program, const ParityOptions& parity,
                       const ExaminationOptions& options, Streams streams);
 
 // What the reference of a run measured, in an examination's folder.

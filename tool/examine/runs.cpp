@@ -166,10 +166,11 @@ std::optional<std::string> Runs::run_apart(RunInfo& info, ProgramOptions options
   return info.failure.empty() ? std::nullopt : std::optional(info.failure);
 }
 
-std::optional<std::string> Runs::run_beside(const ProgramOptions& program, const fs::path& folder) {
+std::optional<std::string> Runs::run_beside(const ExaminedProgram& program,
+                                            const fs::path& folder) {
   RunInfo info;
   info.index = count_;  // never written among those of the report
-  const auto failure = run_apart(info, program, folder);
+  const auto failure = run(info, program, folder);
   say("");
   if (interrupt_.requested()) throw CutShort();
   return failure;

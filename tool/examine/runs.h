@@ -57,7 +57,7 @@ class Runs {
 
   // A run that the report does not show, apart from the user's folders. A failure, if it could not
   // start.
-  std::optional<std::string> run_beside(const ProgramOptions& program,
+  std::optional<std::string> run_beside(const ExaminedProgram& program,
                                         const std::filesystem::path& folder);
 
   // In turn, so that other load on this machine affects all of them; in alternating order, so that

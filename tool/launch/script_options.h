@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct ScriptOptions {
   std::int64_t timeout_s = 60;
   std::string backend = "gloo";
   int port = 0;
+  std::map<std::string, std::string> environment;  // further settings
   bool rehearsed = false;  // an earlier run of the same examination has done that
 };
 

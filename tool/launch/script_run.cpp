@@ -54,6 +54,7 @@ std::vector<Program> programs_of(const ScriptOptions& options, const fs::path& f
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(options.world_size);
   environment["MASTER_ADDR"] = "127.0.0.1";
   environment["MASTER_PORT"] = std::to_string(options.port);
+  for (const auto& [name, value] : options.environment) environment[name] = value;
   std::vector<Program> programs;
   for (int rank = 0; rank < options.world_size; ++rank) {
     environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);

@@ -109,6 +109,23 @@ std::vector<at::Tensor> buffers_of(const Module& module) {
   return buffers;
 }
 
+bool is_dropout(const std::string& type) { return type.find("Dropout") != std::string::npos; }
+
+void turn_dropout_off(const torch::nn::Module& module) {
+  for (const auto& child : module.named_children()) {
+    if (is_dropout(child.value()->name())) child.value()->eval();
+    turn_dropout_off(*child.value());
+  }
+}
+
+void turn_dropout_off(const torch::jit::Module& module) {
+  for (const auto& child : module.named_children()) {
+    torch::jit::Module inner = child.value;
+    if (const auto name = inner.type()->name(); name && is_dropout(name->name())) inner.eval();
+    turn_dropout_off(inner);
+  }
+}
+
 // "a::b::Net<c::D>" -> "Net<c::D>", "(anonymous namespace)::Net" -> "Net"
 std::string without_namespaces(const std::string& name) {
   const size_t colons = name.rfind("::", name.find('<'));
@@ -124,6 +141,7 @@ ModuleState describe(const torch::nn::Module& module) {
   add_parameters(module, "", seen, state);
   state.buffers = [&module] { return buffers_of(module); };
   state.tensors = [&module] { return tensors_of(module); };
+  state.without_dropout = [&module] { turn_dropout_off(module); };
   return state;
 }
 
@@ -134,6 +152,7 @@ ModuleState describe(const torch::jit::Module& module) {
   add_parameters(module, "", seen, state);
   state.buffers = [module] { return buffers_of(module); };
   state.tensors = [module] { return tensors_of(module); };
+  state.without_dropout = [module] { turn_dropout_off(module); };
   return state;
 }
 

@@ -32,6 +32,7 @@ struct ModuleState {
   std::function<std::vector<NamedTensor>()>
       tensors;  // parameters, including frozen ones, and buffers, each once; collected again at
                 // each call
+  std::function<void()> without_dropout;  // turns it off in every nn.Dropout of any kind
 };
 
 // `module` must outlive the result, whose `buffers` and `tensors` refer to it. (A

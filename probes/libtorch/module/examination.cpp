@@ -160,6 +160,14 @@ void Examination::placement(const at::Tensor& parameter, const MeshOfRanks& mesh
   if (active()) session_->place(parameter, mesh.shape, mesh.names, mesh.ranks, placements);
 }
 
+std::vector<at::Tensor> Examination::batch(std::vector<at::Tensor> tensors) {
+  if (!active() || !session_->in_parity()) return tensors;
+  std::vector<at::Tensor> taken;
+  for (const auto& value : session_->batch({tensors.begin(), tensors.end()}))
+    taken.push_back(value.toTensor());
+  return taken;
+}
+
 void Examination::loss(double value) {
   if (active()) session_->note_loss(value);
 }

@@ -80,6 +80,13 @@ class Examination {
   void attach(torch::optim::Optimizer& optimizer);
   at::Tensor step(torch::optim::Optimizer& optimizer, LossClosure closure = nullptr);
 
+  // The tensors of a micro-batch, before its forward: the inputs, and what the loss needs beside
+  // the outputs. The first dimension counts the samples. Returns what to train on: these, or in the
+  // one process of `ddp-doctor parity`, which compares the ranks with it, the samples of the ranks.
+  //   const auto batch = examination.batch({x, y});
+  //   const auto loss = torch::mse_loss(ddp.forward(batch[0]), batch[1]);
+  std::vector<at::Tensor> batch(std::vector<at::Tensor> tensors);
+
   // The loss of a micro-batch, for the report; before the optimizer's step.
   void loss(double value);
 

@@ -33,7 +33,15 @@ Session::Session(const SessionSettings& settings)
       tensors_(writer_),
       schedule_(settings.schedule),
       started_ns_(wall_clock_now()),
-      began_ns_(steady_clock_now()) {
+      began_ns_(steady_clock_now()),
+      parity_(Parity::from_environment(
+          settings.header.rank, settings.header.world_size,
+          settings.header.probe == "script"
+              ? "its training_step() makes the samples itself: export batch(), forward() and "
+                "loss() "
+                "in its place"
+              : "the program does not say what its batches are: call examination.batch({...}) "
+                "before each forward, and use what it returns")) {
   enter(Phase::kBatch);
 }
 
@@ -64,6 +72,36 @@ LoggedCall Session::call_of(int wrapper, const char* op) const {
 
 void Session::note_loss(double loss) {
   passive("loss", [&] { history_.loss(loss); });
+  compare([&] { parity_->loss(loss); });
+}
+
+// Without the module's name where that is clear without it.
+std::vector<NamedTensor> Session::named(const std::vector<const Entry*>& entries) const {
+  const auto short_name = [](const Entry& entry) {
+    return entry.info.name.substr(entry.info.name.find(':') + 1);
+  };
+  std::map<std::string, int> count;
+  for (const auto& entry : tensors_.entries()) ++count[short_name(*entry)];
+  std::vector<NamedTensor> tensors;
+  for (const Entry* entry : entries) {
+    const std::string name = short_name(*entry);
+    tensors.push_back(
+        {count[name] > 1 ? entry->info.name : name, entry->tensor, !entry->is_parameter()});
+  }
+  return tensors;
+}
+
+Samples Session::batch(Samples given) {
+  compare([&] {
+    for (const auto& wrapper : wrappers_) {
+      if (wrapper.reducer != nullptr) wrapper.module.without_dropout();
+    }
+    for (const auto& module : attached_) module.without_dropout();
+    std::vector<const Entry*> all;
+    for (const auto& entry : tensors_.entries()) all.push_back(entry.get());
+    given = parity_->batch(std::move(given), named(all));
+  });
+  return given;
 }
 
 void Session::raised(const std::string& text) {

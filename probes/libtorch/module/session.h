@@ -24,6 +24,7 @@
 #include "probes/libtorch/ddp/distributed_data_parallel.h"
 #include "probes/libtorch/ddp/observer.h"
 #include "probes/libtorch/module/tensor_table.h"
+#include "probes/libtorch/parity/parity.h"
 
 namespace ddp_doctor {
 
@@ -45,6 +46,11 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   // The operations of this thread show which parameters a forward reads.
   void watch_operations();
   void unwatch_operations();
+  // What a micro-batch takes in the place of these: something else in the one process of
+  // `ddp-doctor parity` only.
+  Samples batch(Samples given);
+  // Whether the program is compared with one process.
+  bool in_parity() const { return parity_ != nullptr; }
   void note_loss(double loss);
   // Examination::placement
   void place(const at::Tensor& parameter, const std::vector<int>& shape,
@@ -128,6 +134,11 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   // The tensor whose gradient or weight is reduced, and which; null for a copy or anything else.
   std::pair<Entry*, bool> target_of(const std::vector<at::Tensor>& tensors);
 
+  // Guards `work` of the comparison with one process.
+  template <class Work>
+  void compare(const Work& work);
+  std::vector<NamedTensor> named(const std::vector<const Entry*>& entries) const;
+
   // steps.cpp
   OptimizerState& known(const torch::optim::Optimizer& optimizer);
   // Whether it holds new parameters.
@@ -171,6 +182,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   std::int64_t last_examined_ = 0;
   std::int64_t probe_ns_ = 0, started_ns_ = 0, began_ns_ = 0;
   std::int64_t writing_ns_ = 0;  // of the last row, charged to the next one
+  std::unique_ptr<Parity> parity_;
 };
 
 inline constexpr int kSeen = take::kDigest | take::kSample;
@@ -199,6 +211,18 @@ void Session::passive(const char* where, const Work& work) noexcept {
   }
   probe_ns_ += steady_clock_now() - begin;
   busy_ = false;
+}
+
+template <class Work>
+void Session::compare(const Work& work) {
+  if (!parity_) return;
+  try {
+    work();
+  } catch (const c10::Error& error) {
+    parity_->failed(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    parity_->failed(error.what());
+  }
 }
 
 template <class Wanted>

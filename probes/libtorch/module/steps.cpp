@@ -217,6 +217,10 @@ void Session::gradients_ready(torch::optim::Optimizer& optimizer) {
     }
     tensors_.observe(Stage::kGradient, kSeen | (keep_gradients_ ? take::kKeep : 0), pairs);
   });
+  compare([&] {
+    const OptimizerState& state = known(optimizer);
+    parity_->gradients_ready(state.number, named({state.entries.begin(), state.entries.end()}));
+  });
 }
 
 const std::vector<Entry*>& Session::covered(OptimizerState& state) {
