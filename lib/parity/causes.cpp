@@ -289,9 +289,12 @@ class Cause {
                      static_cast<double>(step_.rank_losses.size());
   }
 
+  // C++ programs need not say it.
+  bool knows_loss() const { return !step_.rank_losses.empty(); }
+
   bool same_loss() const {
-    return std::abs(mean_loss() - step_.loss) <=
-           (seen_.figures().low_precision ? 1e-2 : 1e-5) * std::abs(step_.loss);
+    return knows_loss() && std::abs(mean_loss() - step_.loss) <=
+                               (seen_.figures().low_precision ? 1e-2 : 1e-5) * std::abs(step_.loss);
   }
 
   bool normalizes() const {
@@ -308,11 +311,15 @@ class Cause {
   Finding as_forward() const {
     Finding finding = begin(kParityForward);
     finding.certainty = Certainty::kLikely;
-    finding.evidence["losses"] = step_.rank_losses;
-    finding.evidence["loss_of_one_process"] = step_.loss;
+    if (knows_loss()) {
+      finding.evidence["losses"] = step_.rank_losses;
+      finding.evidence["loss_of_one_process"] = step_.loss;
+    }
     const std::string losses =
-        fmt::format("the loss is {:.6g} on average over the ranks and {:.6g} in one process",
-                    mean_loss(), step_.loss);
+        knows_loss()
+            ? fmt::format("the loss is {:.6g} on average over the ranks and {:.6g} in one process",
+                          mean_loss(), step_.loss)
+            : "the program does not say what its loss is";
     if (step_.module) {
       finding.evidence["module"] = step_.module->name;
       finding.evidence["module_type"] = step_.module->type;
@@ -331,9 +338,9 @@ class Cause {
           step_.step, seen_.different().size(), step_.parameters.size(), losses);
     } else {
       finding.message = fmt::format(
-          "The loss itself differs: in step {} {}, on the same samples, and no scale and no "
-          "weighting of the ranks explains the gradients.",
-          step_.step, losses);
+          "{}: in step {} {}, on the same samples, and no scale and no weighting of the ranks "
+          "explains the gradients.",
+          knows_loss() ? "The loss itself differs" : "The gradients differ", step_.step, losses);
     }
     finding.prescription.text =
         normalizes()

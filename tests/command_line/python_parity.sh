@@ -139,6 +139,4 @@ doctor 2 parity -- torchrun --nproc_per_node 2 train.py --lr 1; complained 'with
 doctor 2 parity -- torchrun --nproc_per_node 2 -m pack.train --lr 1
 complained 'run_module\("pack.train", run_name="__main__", alter_sys=True\)$'; complained 'ddp-doctor parity --nproc-per-node 2 run_module.py -- --lr 1$'
 doctor 2 parity -- ./start.sh; complained 'without a launcher: ddp-doctor parity --nproc-per-node 2 train.py$'
-"$python" -c 'import zipfile; zipfile.ZipFile("model.pt", "w").writestr("model/data.pkl", "")'
-doctor 2 parity model.pt; complained 'model.pt: parity compares programs in Python; a TorchScript program is examined by: ddp-doctor run model.pt'
 doctor 2 parity train.py --steps 0; complained 'steps'

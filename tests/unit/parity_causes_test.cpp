@@ -226,6 +226,18 @@ TEST(ParityForward, HasTheLossAlone) {
   EXPECT_THAT(finding.parameters, IsEmpty());
 }
 
+TEST(ParityForward, IsTheCauseWhereNoLossIsKnown) {
+  Planted planted(2);
+  mix(planted, {0, 1, 2});
+  auto step = planted.step();
+  step.rank_losses = {};
+  step.loss = 0;
+  const auto finding = finding_of_parity(judged(step));
+  EXPECT_EQ(finding.rule, kParityForward.code);
+  EXPECT_THAT(finding.message, HasSubstr("The gradients differ: in step 1 the program does not say "
+                                         "what its loss is"));
+}
+
 TEST(ParityForward, NamesTheParametersOfATermOfTheWholeBatch) {
   Planted planted(2);
   mix(planted, {1});

@@ -118,7 +118,9 @@ std::optional<std::string> Runs::run(RunInfo& info, const ExaminedProgram& progr
   if (const auto* given = std::get_if<ScriptOptions>(&program)) {
     ScriptOptions script = *given;
     script.rehearsed = !rehearsed_.insert(script.program).second;
-    run_script(info, script, folder, prepared_, progress(script.strategy, script.steps));
+    const bool alone = script.world_size == 1;  // perhaps until all is compared
+    run_script(info, script, folder, prepared_,
+               progress(script.strategy, alone ? 0 : script.steps));
     const auto failure = why_not_run(folder, info);
     if (failure) rehearsed_.erase(script.program);
     return failure;

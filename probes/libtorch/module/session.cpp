@@ -99,7 +99,7 @@ Samples Session::batch(Samples given) {
     for (const auto& module : attached_) module.without_dropout();
     std::vector<const Entry*> all;
     for (const auto& entry : tensors_.entries()) all.push_back(entry.get());
-    given = parity_->batch(std::move(given), named(all));
+    given = parity_->batch(given, named(all));
   });
   return given;
 }

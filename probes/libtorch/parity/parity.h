@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +28,7 @@ class Parity {
 
   // Before a micro-batch' forward, with everything that is trained. Returns the samples that the
   // program shall take.
-  virtual Samples batch(Samples given, const std::vector<NamedTensor>& tensors) = 0;
+  virtual Samples batch(const Samples& given, const std::vector<NamedTensor>& tensors) = 0;
   // After its forward.
   void loss(double value);
   // An optimizer, by its number, is about to use the gradients of these.

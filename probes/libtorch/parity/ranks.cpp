@@ -20,7 +20,7 @@ RanksOfParity::RanksOfParity(RanksSettings settings) : settings_(std::move(setti
       impossible_file(settings_.folder, settings_.rank).parent_path());
 }
 
-Samples RanksOfParity::batch(Samples given, const std::vector<NamedTensor>& tensors) {
+Samples RanksOfParity::batch(const Samples& given, const std::vector<NamedTensor>& tensors) {
   if (over_) return given;
   kept_.micro_batches.push_back(map_tensors(given, copy_of));
   if (kept_.micro_batches.size() == 1 && settings_.rank == 0) {

@@ -22,7 +22,7 @@ class RanksOfParity : public Parity {
  public:
   explicit RanksOfParity(RanksSettings settings);
 
-  Samples batch(Samples given, const std::vector<NamedTensor>& tensors) override;
+  Samples batch(const Samples& given, const std::vector<NamedTensor>& tensors) override;
   void gradients_ready(int optimizer, const std::vector<NamedTensor>& parameters) override;
   void failed(const std::string& reason) override;
 

@@ -197,7 +197,7 @@ void ReferenceOfParity::learn() {
   times_ = drawn_ / count;
 }
 
-Samples ReferenceOfParity::batch(Samples given, const std::vector<NamedTensor>& tensors) {
+Samples ReferenceOfParity::batch(const Samples& given, const std::vector<NamedTensor>& tensors) {
   const std::size_t position = drawn_++;
   if (times_ == 0) return given;
   if (position == 0) {
@@ -205,9 +205,9 @@ Samples ReferenceOfParity::batch(Samples given, const std::vector<NamedTensor>& 
     samples_ = samples_of(play_under_way());
   }
   if (position >= samples_.size()) return given;
-  given = put_into(given, samples_[position]);
+  Samples taken = put_into(given, samples_[position]);
   forward_begins();
-  return given;
+  return taken;
 }
 
 void ReferenceOfParity::gradients_ready(int optimizer, const std::vector<NamedTensor>& parameters) {
@@ -283,7 +283,7 @@ void ReferenceOfParity::judge() const {
     std::erase_if(counts,
                   [&](const auto& each) { return each.second.size() != alone_here.size(); });
     for (const auto& kept : ranks) {
-      losses.push_back(mean_of(kept.losses));
+      if (!kept.losses.empty()) losses.push_back(mean_of(kept.losses));
       drew_random = drew_random || kept.drew_random;
     }
     steps.push_back({{"step", steps_[i].number},

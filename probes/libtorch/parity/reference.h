@@ -17,7 +17,7 @@ class ReferenceOfParity : public Parity {
  public:
   ReferenceOfParity(std::filesystem::path folder, std::string how_to_give);
 
-  Samples batch(Samples given, const std::vector<NamedTensor>& tensors) override;
+  Samples batch(const Samples& given, const std::vector<NamedTensor>& tensors) override;
   void gradients_ready(int optimizer, const std::vector<NamedTensor>& parameters) override;
   void failed(const std::string& reason) override;
 

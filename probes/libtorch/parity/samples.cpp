@@ -12,8 +12,6 @@ namespace {
 
 using Change = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
-bool is_dictionary(const c10::IValue& value) { return value.isGenericDict(); }
-
 // `parts`: the same place in the samples of several ranks. `otherwise`: what becomes of values that
 // hold no tensor.
 c10::IValue combine(const std::vector<c10::IValue>& parts, const Change& change,
@@ -60,7 +58,7 @@ c10::IValue combine(const std::vector<c10::IValue>& parts, const Change& change,
     for (const auto& tensor : tensors) list.push_back(tensor.toTensor());
     return list;
   }
-  if (is_dictionary(first)) {
+  if (first.isGenericDict()) {
     const auto dictionary = first.toGenericDict();
     c10::impl::GenericDict combined(dictionary.keyType(), dictionary.valueType());
     for (const auto& entry : dictionary) {
