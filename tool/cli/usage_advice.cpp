@@ -91,11 +91,25 @@ bool is_command(const std::string& word) {
          !find_executable(word).empty();
 }
 
+struct Advice {
+  std::string text;
+  std::string option = {};  // the unknown one that it is about
+  std::string own = {};     // the end of `text`: what to do if this is the program's own
+};
+
 constexpr char kUnexpected[] = "unexpected argument ";
+
+Advice about(const Words& words, const std::string& text, const std::string& own = {}) {
+  return {text + own, is_flag(words.front()) ? name_of_flag(words.front()) : "", own};
+}
 
 std::string unknown(const Words& words) {
   return is_flag(words.front()) ? "unknown option " + name_of_flag(words.front())
                                 : kUnexpected + shell_line({words.front()});
+}
+
+std::string after_dashes(const std::string& line) {
+  return "put the program's own arguments after --" + (line.empty() ? "" : ": " + line);
 }
 
 // A command line, taken apart.
@@ -119,16 +133,16 @@ class CommandLineWords {
     sort();
   }
 
-  std::optional<std::string> advice() const {
-    if (module_) return module_advice();
-    if (!launcher_.empty()) return launcher_advice();
-    if (wrong_) return misspelling_advice();
-    if (command_without_dashes_) return command_advice();
+  std::optional<Advice> advice() const {
+    if (module_) return Advice{module_advice()};
+    if (!launcher_.empty()) return Advice{launcher_advice()};
+    if (wrong_) return about(wrong_->words, misspelling_advice());
+    if (command_without_dashes_) return Advice{command_advice()};
     if (strategies_) {
-      return fmt::format(
+      return Advice{fmt::format(
           "--strategies is only for TorchScript programs; to run a program in Python under other "
           "strategies: ddp-doctor compare {} @ddp-find-unused",
-          shell_line({program_}));
+          shell_line({program_}))};
     }
     const std::size_t misplaced = own_.size() - (tail_.empty() ? given_words_ : 0);
     if (misplaced == 0) return {};
@@ -136,18 +150,18 @@ class CommandLineWords {
     if (!tail_.empty()) {
       Words inside = tail_;
       inside.insert(inside.end(), own_.begin(), own_.end());
-      return fmt::format("{}; put the program's own arguments inside the command: {}",
-                         unknown(words), line(ours_, {}, inside));
+      return about(
+          words, unknown(words) + "; ",
+          "put the program's own arguments inside the command: " + line(ours_, {}, inside));
     }
-    if (program_.empty()) return unknown(words);
-    if (std::filesystem::path(program_).extension() == ".pt") {
-      return fmt::format("{}, and a TorchScript program takes no arguments; remove it",
-                         unknown(words));
-    }
-    return fmt::format("{}; put the program's own arguments after --: {}",
-                       foreign_ ? name_of_flag(words.front()) + " is only for TorchScript programs"
-                                : unknown(words),
-                       line(ours_, program_, own_));
+    if (program_.empty()) return about(words, unknown(words));
+    if (std::filesystem::path(program_).extension() == ".pt")
+      return about(words,
+                   unknown(words) + ", and a TorchScript program takes no arguments; remove it");
+    const std::string own = after_dashes(line(ours_, program_, own_));
+    if (foreign_)
+      return Advice{name_of_flag(words.front()) + " is only for TorchScript programs; " + own};
+    return about(words, unknown(words) + "; ", own);
   }
 
  private:
@@ -352,18 +366,16 @@ std::string line_of(const CLI::App& other, const Call& call, std::size_t at) {
   return shell_line(line);
 }
 
-// `advice` about an unknown option, which may be one of another command that takes a program.
+// An unknown option may be one of another command that takes a program.
 std::optional<std::string> with_other_commands(const CLI::App& command, const Call& call,
-                                               std::optional<std::string> advice) {
-  constexpr std::string_view kUnknown = "unknown option ", kDashes = "put the program's own";
-  if (!advice || !advice->starts_with(kUnknown)) return advice;
-  const std::string name = advice->substr(
-      kUnknown.size(), advice->find_first_of(":; \n", kUnknown.size()) - kUnknown.size());
+                                               const std::optional<Advice>& advice) {
+  if (!advice) return {};
+  const std::string& name = advice->option;
   const auto& args = call.args;
   const auto given = std::find_if(args.begin(), args.end(), [&](const std::string& word) {
     return name.starts_with("--") && name_of_flag(word) == name;
   });
-  if (given == args.end() || find_flag(command, name) != nullptr) return advice;
+  if (given == args.end() || find_flag(command, name) != nullptr) return advice->text;
   for (const auto* other : command.get_parent()->get_subcommands({})) {
     const auto* option = other->get_option_no_throw(name);
     if (option == nullptr || other->get_option_no_throw("program") == nullptr) continue;
@@ -372,12 +384,11 @@ std::optional<std::string> with_other_commands(const CLI::App& command, const Ca
     std::string text =
         fmt::format("{} is an option of {}: {}", name, other->get_name(),
                     line_of(*other, call, static_cast<std::size_t>(given - args.begin())));
-    const auto dashes = advice->find(kDashes);
-    if (dashes != std::string::npos && std::any_of(args.begin(), given, is_program))
-      text += "\nOr " + advice->substr(dashes);
+    if (!advice->own.empty() && std::any_of(args.begin(), given, is_program))
+      text += "\nOr " + advice->own;
     return text;
   }
-  return advice;
+  return advice->text;
 }
 
 }  // namespace
@@ -417,7 +428,7 @@ std::string explain_advice(Words words) {
 
 namespace {
 
-std::optional<std::string> advice_about_operands(const CLI::App& command, const Call& call) {
+std::optional<Advice> advice_about_operands(const CLI::App& command, const Call& call) {
   const auto operands =
       command.get_options([](const CLI::Option* each) { return each->get_positional(); });
   const bool many = !operands.empty() && operands.front()->get_items_expected_max() > 1;
@@ -426,7 +437,8 @@ std::optional<std::string> advice_about_operands(const CLI::App& command, const 
     return word.substr(0, word.find_first_of("@ ")).ends_with(".py");
   });
   Words ours = {"ddp-doctor", command.get_name()}, own, all;  // `all`: those that are no flags
-  std::string problem;
+  std::string problem, option;
+  bool may_be_own = false, misspelled = false;
   std::size_t given = 0;
   for (std::size_t i = 0; i < call.args.size(); ++i) {
     const std::string& word = call.args[i];
@@ -443,11 +455,14 @@ std::optional<std::string> advice_about_operands(const CLI::App& command, const 
     const bool foreign = known != nullptr && python && known->get_group() == kOnlyScripts;
     const auto meant = known != nullptr ? Words{} : meant_flags(command, name);
     auto& target = (known != nullptr && !foreign) || !meant.empty() ? ours : own;
-    if (problem.empty() && !meant.empty())
-      problem = fmt::format("{}; did you mean {}? Try", unknown({word}), meant.front());
-    if (problem.empty() && (foreign || known == nullptr)) {
+    if (problem.empty() && !meant.empty()) {
+      problem = fmt::format("{}; did you mean {}?", unknown({word}), meant.front());
+      option = name;
+      misspelled = true;
+    } else if (problem.empty() && (foreign || known == nullptr)) {
       problem = foreign ? name + " is only for TorchScript programs" : unknown({word});
-      if (takes_words) problem += "; put the program's own arguments after --";
+      may_be_own = takes_words;
+      option = foreign ? "" : name;
     }
     target.push_back(meant.empty() ? word : meant.front() + word.substr(name.size()));
     const auto* option = meant.empty() ? known : command.get_option(meant.front());
@@ -460,16 +475,20 @@ std::optional<std::string> advice_about_operands(const CLI::App& command, const 
   }
   if (problem.empty()) return {};
   if (problem.starts_with(kUnexpected) && command.get_name() == "explain")
-    return explain_advice(all);
+    return Advice{explain_advice(all)};
   if (problem.starts_with(kUnexpected) && operands.empty() && find_rule(all.front()) != nullptr)
-    return fmt::format("{}; a rule's page: ddp-doctor explain {}", problem, all.front());
+    return Advice{fmt::format("{}; a rule's page: ddp-doctor explain {}", problem, all.front())};
   const bool complete = operands.empty() || !operands.front()->get_required() || given > 0;
-  if (!complete || (!own.empty() && !takes_words))
-    return problem.ends_with(" Try") ? problem.substr(0, problem.size() - 4) : problem;
-  if (call.words) own.insert(own.end(), call.words->begin(), call.words->end());
-  if (!own.empty()) ours.emplace_back("--");
-  ours.insert(ours.end(), own.begin(), own.end());
-  return problem + ": " + shell_line(ours);
+  std::string line;  // what to type, if it is known
+  if (complete && (own.empty() || takes_words)) {
+    if (call.words) own.insert(own.end(), call.words->begin(), call.words->end());
+    if (!own.empty()) ours.emplace_back("--");
+    ours.insert(ours.end(), own.begin(), own.end());
+    line = shell_line(ours);
+  }
+  if (may_be_own) return Advice{problem + "; " + after_dashes(line), option, after_dashes(line)};
+  if (misspelled && !line.empty()) problem += " Try";
+  return Advice{problem + (line.empty() ? "" : ": " + line), option};
 }
 
 }  // namespace

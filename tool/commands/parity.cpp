@@ -88,9 +88,9 @@ Action setup_parity(CLI::App& app) {
     if (options->program.empty() &&
         (words.empty() || !examines_itself(find_executable(words.front()))))
       throw Error(how_to_give_it(call.words));
+    if (options->program.extension() == ".py") refuse_script_flags(app, call);
     const bool script =
         !options->program.empty() && kind_of_program(options->program) == ProgramKind::kTorchScript;
-    if (!script) refuse_script_flags(app, call);
     if (const auto self = own_rank();
         self && (!was_given(app, "--nproc-per-node") || std::getenv("TORCHELASTIC_RUN_ID")))
       throw Error(fmt::format(
