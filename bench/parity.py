@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CORPUS = HERE.parent / "tests/corpus"
 DTYPES = ("float32", "float64", "bfloat16")
 FACTORS = (1.1, 1.03, 1.01, 1.003, 1.001, 1.0003, 1.0001, 1.00003, 1.00001)
-# lib/parity/judge.cpp: times what the order of the samples does, of the gradient's length, of the length of all gradients
+# lib/parity/comparison.cpp: times what the order of the samples does, of the gradient's length, of the length of all gradients
 MULTIPLE, FLOOR, LOW_PRECISION_FLOOR, TINY = 20.0, 1e-5, 3e-2, 0.1
 
 
