@@ -35,6 +35,8 @@ doctor 2 parity "$EXAMPLES/tied.pt" -- --lr 1
 # C++: examination.batch() says what the batches are.
 doctor 0 parity -- "$PARITY_TRAINER"
 printed "^Verdict: $same: 5 of 5 parameters within rounding in 3 steps"
+doctor 0 parity --stop-after 20 -- "$PARITY_TRAINER"
+printed "^Verdict: $same: 5 of 5"
 doctor 0 parity -- "$PARITY_TRAINER" short
 printed "^Verdict: $same: 5 of 5"
 doctor 0 parity --nproc-per-node 4 --steps 1 -- "$PARITY_TRAINER" global-batch
