@@ -54,7 +54,9 @@ void RanksOfParity::gradients_ready(int optimizer, const std::vector<NamedTensor
   if (optimizer > 0)
     return failed(
         "it has several optimizers, and parity of a C++ program compares the steps of one");
-  if (kept_.micro_batches.empty()) return failed(settings_.how_to_give);
+  if (kept_.micro_batches.empty())
+    return failed(step_ == 1 ? settings_.how_to_give
+                             : "an optimizer uses the gradients of a batch more than once");
   if (wanted()) {
     kept_.losses = losses_;
     kept_.drew_random = drew_random_;
