@@ -143,7 +143,9 @@ class Tensors:
         return [module for module in modules if id(module) not in inner]
 
     def _outermost_modules_with(self, unknown):
-        return [module for module in self._outermost_modules() if any(id(parameter) in unknown for parameter in module.parameters())]
+        """But not what holds only some of those of another, such as a slice of a ModuleList."""
+        held = [(module, {id(parameter) for parameter in module.parameters()} & unknown.keys()) for module in self._outermost_modules()]
+        return [module for module, mine in held if mine and not any(mine < others for _, others in held)]
 
     def _label(self, module):
         """(label that distinguishes several models, whether this model is new). The first model needs no label until there is a second."""
