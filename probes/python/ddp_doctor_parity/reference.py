@@ -32,6 +32,7 @@ class Reference(seams.Watcher):
         self.own = {}  # stream -> a batch of the program's own class
         self.times = None  # micro-batches of one process for one of a rank; None: not known
         self.offset = 0  # steps of this process before the first play
+        self.has_played = False  # something, since this start
         self.cycles = 0  # steps, or turns of all optimizers, of this process
         self.steps = 0
         self.gradients = []  # of the turn under way
@@ -48,9 +49,10 @@ class Reference(seams.Watcher):
         self.raises, sys.excepthook = sys.excepthook, self._raised
 
     def _raised(self, kind, error, trace):
-        """The program fails; after it was given samples, hardly for want of arguments."""
+        """The program fails; after it was given samples, hardly for want of arguments. What has played is not lost: a learning rate's schedule, for
+        instance, may end with as many steps as the program expects to make, and the next start goes on."""
         self.raises(kind, error, trace)
-        if any(self.drawn.values()):
+        if any(self.drawn.values()) and not self.has_played:
             why = "it may not take a batch of this size" if self.script.mode == "batches" else (
                 "it may compute its loss from data that neither a DataLoader nor a model or loss function of PyTorch gets; batches of a DataLoader could be "
                 "given to it")
@@ -248,6 +250,7 @@ class Reference(seams.Watcher):
             index = turn - self.offset
             if 0 <= index < len(self.left):
                 self.torch.save(played, self._file(self.left[index]))
+                self.has_played = True
                 if index == len(self.left) - 1:
                     self._judge()
         self.drawn_before = dict(self.drawn)

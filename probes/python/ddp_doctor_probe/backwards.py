@@ -61,7 +61,7 @@ class Backwards:
             if loss is not None:
                 session.history.losses.append(loss)
             factor, is_sum = graph.factor(tensors[0])
-            session.fact("loss", "factor", None if factor is None else round(factor, 9))
+            session.fact("loss", "factor", "unknown" if factor is None else round(factor, 9))
             if is_sum or ("loss", "sum") in session.facts:
                 session.fact("loss", "sum", is_sum)
 

@@ -53,11 +53,18 @@ def leaves(roots):
     return found
 
 
+MAX_TERMS = 64  # of a sum of losses that are looked at
+
+
 def factor(loss):
     """The number by which the loss was scaled last, as in (loss / world_size) or (scale * loss); 1.0 if it was not, None if that number is on
-    another device, where reading it would wait. Consecutive scalings are multiplied. And whether what was scaled is a sum, as of reduction="sum"."""
+    another device, where reading it would wait, or if the loss adds up sums that are scaled by different numbers. Consecutive scalings are
+    multiplied. And whether what was scaled is a sum, as of reduction="sum", or of sums."""
+    return _factor(loss.grad_fn, [MAX_TERMS])
+
+
+def _factor(node, left):
     product = 1.0
-    node = loss.grad_fn
     for _ in range(8):
         name = node.name() if node is not None else ""
         if name not in ("MulBackward0", "DivBackward0"):
@@ -73,5 +80,27 @@ def factor(loss):
                 value = 1.0 / value if value else 0.0
             product *= value
         node = node.next_functions[0][0]
+    if node is not None and node.name() == "AddBackward0":
+        inner = _factor_of_terms(node, left)
+        if inner is not None:
+            return None if product is None or inner == (None,) else product * inner[0], True
     is_sum = node is not None and (node.name().startswith("SumBackward") or getattr(node, "_saved_reduction", None) == 2)
     return product, is_sum
+
+
+def _factor_of_terms(node, left):
+    """(what all terms of an addition are scaled by, if these are sums,): None in it if they are not scaled alike; None if one is not a sum."""
+    factors, todo = set(), [node]
+    while todo:
+        node = todo.pop()
+        left[0] -= 1
+        if left[0] < 0:
+            return None
+        if node is not None and node.name() == "AddBackward0":
+            todo.extend(following for following, _ in node.next_functions if following is not None)
+            continue
+        product, is_sum = _factor(node, left)
+        if not is_sum:
+            return None
+        factors.add(product)
+    return (factors.pop(),) if len(factors) == 1 else (None,)
