@@ -44,3 +44,8 @@ wrong '[placement]\n"*" = { cp = "replciate" }\n' 'line 2: .placement. "\*": cp 
 wrong '[placement]\n"*" = "replicate"\n' '"\*" must have a placement for each dimension, such as { tp = "replicate" }'
 wrong '[placement]\nmesh_shape = [2, 2]\n' 'mesh_shape has 2 sizes and mesh_dim_names 0 names'
 wrong '[placement]\nmesh_shape = 4\nmesh_dim_names = ["dp"]\n' 'mesh_shape must be a list, such as \[2, 4\]'
+rm ddp-doctor.toml
+
+# The stages of a pipeline by hand are slices of one ModuleList: a slice is no model of its own, so names have no label.
+doctor 0 run "$here/../corpus/traps_pipeline_2.py"
+printed '^ +8 \| 0\.0\.weight \| inferred \| +\{0\}, \{1\}$'

@@ -143,9 +143,16 @@ class Tensors:
         return [module for module in modules if id(module) not in inner]
 
     def _outermost_modules_with(self, unknown):
-        """But not what holds only some of those of another, such as a slice of a ModuleList."""
-        held = [(module, {id(parameter) for parameter in module.parameters()} & unknown.keys()) for module in self._outermost_modules()]
-        return [module for module, mine in held if mine and not any(mine < others for _, others in held)]
+        """But not what holds only parameters of another, such as a slice of a ModuleList: of those that hold the same, the one with most
+        modules."""
+        outermost = self._outermost_modules()
+        held = {id(module): {id(parameter) for parameter in module.parameters()} for module in outermost}
+        kept = set()
+        for module in sorted(outermost, key=lambda one: (len(held[id(one)]), len(list(one.modules()))), reverse=True):
+            mine = held[id(module)]
+            if mine & unknown.keys() and not any(mine <= held[other] for other in kept):
+                kept.add(id(module))
+        return [module for module in outermost if id(module) in kept]
 
     def _label(self, module):
         """(label that distinguishes several models, whether this model is new). The first model needs no label until there is a second."""
