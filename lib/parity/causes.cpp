@@ -141,16 +141,25 @@ class Cause {
     finding.message = fmt::format(
         "In step {} the synchronized gradient weighs the gradients of the {} {:.4f}; one process "
         "on "
-        "the same samples weighs them {:.4f}{}. The ranks' losses are means over unequal counts, "
+        "the same samples weighs them {:.4f}{}. The ranks' losses are means over unequal {}, "
         "and the mean over the ranks is a mean of these means.",
-        step_.step, of, fmt::join(shown.first, ", "), fmt::join(shown.second, ", "), as);
-    finding.prescription.text = fmt::format(
-        "divide by the count of all ranks: sum the loss over the rank's own {}, all_reduce their "
-        "count{}, then loss = total * world_size / count",
-        basis.empty() || basis == "samples" ? "samples"
-        : basis.ends_with("-100")           ? "tokens"
-                                            : "terms",
-        micro_batches() > 1 ? " over all micro-batches of the step" : "");
+        step_.step, of, fmt::join(shown.first, ", "), fmt::join(shown.second, ", "), as,
+        basis.empty() ? "counts or weights" : "counts");
+    const std::string over_all =
+        micro_batches() > 1 ? "all ranks and micro-batches of the step" : "all ranks";
+    finding.prescription.text =
+        basis.empty()
+            ? fmt::format(
+                  "divide by the same on every rank: all_reduce what the mean is divided by (a "
+                  "count, or a sum of weights) over {}, then loss = total * world_size / that sum",
+                  over_all)
+            : fmt::format(
+                  "divide by the count of {}: sum the loss over the rank's own {}, all_reduce "
+                  "their count, then loss = total * world_size / count",
+                  over_all,
+                  basis == "samples"        ? basis
+                  : basis.ends_with("-100") ? "tokens"
+                                            : "terms");
     return finding;
   }
 

@@ -151,6 +151,10 @@ TEST(Usage, PutsTheProgramsArgumentsAfterDashes) {
               HasSubstr("ddp-doctor run missing.py -- --name 'two words'\n"));
   EXPECT_THAT(complaint({"run", "missing.pt", "--epochs", "3"}),
               HasSubstr("a TorchScript program takes no arguments; remove"));
+  for (const auto* command : {"run", "parity", "compare"}) {
+    for (const auto* flag : {"--strategy", "--strategies", "--epochs"})
+      EXPECT_THAT(complaint({command, "missing.pt", flag, "ddp"}), Not(HasSubstr("--: "))) << flag;
+  }
 }
 
 TEST(Usage, KnowsMisspeltNames) {

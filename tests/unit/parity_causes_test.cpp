@@ -110,6 +110,7 @@ TEST(ParityWeighting, PrefersSamplesAndSaysNothingOfWhatDoesNotFit) {
   const auto other = finding_of_parity(judged(step));
   EXPECT_FALSE(other.evidence.contains("proportional_to"));
   EXPECT_THAT(other.message, Not(HasSubstr("proportion")));
+  EXPECT_THAT(other.prescription.text, HasSubstr("a sum of weights"));
 }
 
 TEST(ParityWeighting, TellsMicroBatchesApartWhereTheRanksWeighTheSame) {
@@ -123,7 +124,8 @@ TEST(ParityWeighting, TellsMicroBatchesApartWhereTheRanksWeighTheSame) {
   EXPECT_EQ(finding.evidence.at("ranks"), nlohmann::json({0, 0, 1, 1}));
   EXPECT_THAT(finding.message, HasSubstr("the gradients of the micro-batches, rank by rank,"));
   EXPECT_THAT(finding.message, HasSubstr("0.4000, 0.1000, 0.3000, 0.2000, in proportion to"));
-  EXPECT_THAT(finding.prescription.text, HasSubstr("over all micro-batches of the step"));
+  EXPECT_THAT(finding.prescription.text,
+              HasSubstr("the count of all ranks and micro-batches of the step"));
 }
 
 TEST(ParityWeighting, AddsUpTheMicroBatchesOfARank) {

@@ -94,17 +94,13 @@ void refuse_program_as_command(const CLI::App& app, const ProgramArguments& argu
 Report examine_script(const CLI::App& app, const ProgramArguments& arguments,
                       const ExaminationMode& how, const std::vector<std::string>& words,
                       const Call& call) {
-  if (!words.empty()) {
-    throw Error(fmt::format("{}: a TorchScript program takes no arguments; remove those after --",
-                            arguments.program.string()));
-  }
   if (how.rounding)
     throw Error(
         fmt::format("{}: --tolerance measured is for programs in Python and C++; a baseline of a "
                     "TorchScript program has bits only",
                     arguments.program.string()));
   const ExaminationOptions options = options_of(arguments, how);
-  const ExaminedProgram program = script_options(app, arguments.flags, arguments.program);
+  const ExaminedProgram program = script_options(app, arguments.flags, arguments.program, words);
   const auto strategies = expand(arguments.strategies);
   if (how.fix) return examine_and_fix(under(program, strategies.front()), options, call.streams);
   std::vector<ExaminedProgram> programs;

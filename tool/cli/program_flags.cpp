@@ -172,7 +172,11 @@ bool was_any_given(const CLI::App& app, const std::string& group) {
 }
 
 ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
-                             const std::filesystem::path& program) {
+                             const std::filesystem::path& program,
+                             const std::vector<std::string>& words) {
+  if (!words.empty())
+    throw Error(fmt::format("{}: a TorchScript program takes no arguments; remove those after --",
+                            program.string()));
   refuse_flags(app, kOnlyPrograms, "remove it");
   ScriptOptions script = flags.script;
   script.program = program;

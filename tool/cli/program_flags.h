@@ -39,9 +39,11 @@ void add_fix_budget_flag(CLI::App& app, TrialFlags& flags);
 
 void add_program_flags(CLI::App& app, ProgramFlags& flags);
 
-// For a TorchScript program. Throws Error if a flag was given that has no meaning for it.
+// For a TorchScript program. Throws Error if a flag was given that has no meaning for it, or any
+// `words`: it takes no arguments.
 ScriptOptions script_options(const CLI::App& app, const ProgramFlags& flags,
-                             const std::filesystem::path& program);
+                             const std::filesystem::path& program,
+                             const std::vector<std::string>& words);
 // A program in Python and its arguments; without a program, `words` are a command.
 ProgramOptions program_options(const CLI::App& app, const ProgramFlags& flags,
                                const std::filesystem::path& program,

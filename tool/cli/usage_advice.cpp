@@ -85,6 +85,11 @@ bool is_program(const std::string& word) {
   return extension == ".py" || extension == ".pt";
 }
 
+// Or of one of its strategies: "script.pt@ddp".
+bool is_script(const std::string& word) {
+  return std::filesystem::path(word.substr(0, word.find('@'))).extension() == ".pt";
+}
+
 bool is_command(const std::string& word) {
   std::error_code unreadable;
   return !is_program(word) && !std::filesystem::is_directory(word, unreadable) &&
@@ -98,6 +103,7 @@ struct Advice {
 };
 
 constexpr char kUnexpected[] = "unexpected argument ";
+constexpr char kNoArguments[] = ", and a TorchScript program takes no arguments; remove it";
 
 Advice about(const Words& words, const std::string& text, const std::string& own = {}) {
   return {text + own, is_flag(words.front()) ? name_of_flag(words.front()) : "", own};
@@ -155,9 +161,7 @@ class CommandLineWords {
           "put the program's own arguments inside the command: " + line(ours_, {}, inside));
     }
     if (program_.empty()) return about(words, unknown(words));
-    if (std::filesystem::path(program_).extension() == ".pt")
-      return about(words,
-                   unknown(words) + ", and a TorchScript program takes no arguments; remove it");
+    if (is_script(program_)) return about(words, unknown(words) + kNoArguments);
     const std::string own = after_dashes(line(ours_, program_, own_));
     if (foreign_)
       return Advice{name_of_flag(words.front()) + " is only for TorchScript programs; " + own};
@@ -299,7 +303,7 @@ class CommandLineWords {
     std::string text = fmt::format("unknown option {}; did you mean {}?", name, wrong_->meant);
     if (program_.empty() && tail_.empty()) return text;
     text += " Try: " + line(ours, program_, own);
-    if (wrong_->after_program) {
+    if (wrong_->after_program && !is_script(program_)) {
       text += fmt::format("\nIf it belongs to {}, put it after --: {}", program_,
                           line(ours_, program_, own_));
     }
@@ -432,7 +436,8 @@ std::optional<Advice> advice_about_operands(const CLI::App& command, const Call&
   const auto operands =
       command.get_options([](const CLI::Option* each) { return each->get_positional(); });
   const bool many = !operands.empty() && operands.front()->get_items_expected_max() > 1;
-  const bool takes_words = command.get_option_no_throw("--stop-after") != nullptr;
+  const bool script = std::any_of(call.args.begin(), call.args.end(), is_script);
+  const bool takes_words = !script && command.get_option_no_throw("--stop-after") != nullptr;
   const bool python = std::any_of(call.args.begin(), call.args.end(), [](const std::string& word) {
     return word.substr(0, word.find_first_of("@ ")).ends_with(".py");
   });
@@ -486,6 +491,7 @@ std::optional<Advice> advice_about_operands(const CLI::App& command, const Call&
     ours.insert(ours.end(), own.begin(), own.end());
     line = shell_line(ours);
   }
+  if (script && !misspelled && !option.empty()) return Advice{problem + kNoArguments, option};
   if (may_be_own) return Advice{problem + "; " + after_dashes(line), option, after_dashes(line)};
   if (misspelled && !line.empty()) problem += " Try";
   return Advice{problem + (line.empty() ? "" : ": " + line), option};

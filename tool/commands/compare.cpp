@@ -100,7 +100,7 @@ class Parser {
       return command;
     }
     if (kind_of_program(program) == ProgramKind::kTorchScript)
-      return script_options(app_, options_.flags, program);
+      return script_options(app_, options_.flags, program, {});  // words: of the others
     auto options = program_options(app_, options_.flags, program, words_);
     options.pass_on = false;
     return options;

@@ -103,9 +103,7 @@ Action setup_parity(CLI::App& app) {
           "parity compares several ranks with one process: give --nproc-per-node 2 or more");
     ExaminedProgram program;
     if (script) {
-      if (!words.empty())
-        throw Error("a TorchScript program takes no arguments; remove what stands after --");
-      program = script_options(app, options->flags, options->program);
+      program = script_options(app, options->flags, options->program, words);
     } else {
       auto given = program_options(app, options->flags, options->program, words);
       given.placement = call.placement;

@@ -6,7 +6,7 @@ import os
 
 from . import Impossible, samples, tensors
 
-MAX_ALONE = 12  # gradients of single ranks, or of their micro-batches, that are computed one by one
+MAX_ALONE = 12  # gradients of single ranks, or of their micro-batches, beside those of all
 
 
 class Step:
@@ -168,10 +168,11 @@ class Script:
             yield Play(step, "again", self.shared)
 
     def alone(self, step):
-        """(rank, micro-batch) whose gradients are computed one by one; None: all of a rank together."""
-        if len(self.shared) == 1 or self.dealt:
+        """(rank, micro-batch) whose gradients are computed one by one; None: all of a rank together. Where batches are dealt out, those that the
+        ranks kept."""
+        if len(self.shared) == 1 or (self.dealt and any(rank["local"] is None for part in step.parts for rank in part)):
             return []
-        count = self._micro_batches(step)
+        count = 1 if self.dealt else self._micro_batches(step)
         if count > 1 and len(self.shared) * count <= MAX_ALONE:
             return [(position, m) for position in self.shared for m in range(count)]
         return [(position, None) for position in self.shared] if len(self.shared) <= MAX_ALONE else []

@@ -3,6 +3,7 @@
 
 By rank and step a file, rank-R/step-K.pt; ranks.json says the rest. No rank waits for another before the end."""
 import collections
+import functools
 import hashlib
 import json
 import mmap
@@ -68,6 +69,8 @@ class Ranks(seams.Watcher):
         self.interval = collections.defaultdict(list)  # what passed since the last step: stream -> items
         self.earlier = collections.deque(maxlen=4)  # (step, interval) before this one
         self.losses, self.outputs, self.clipped = [], [], {}
+        self.hooked = set()  # ids of parameters
+        self.local = {}  # id of a parameter -> what backwards gave it since its last step, before any reduction
         self.states = {}  # (type of a module, name of a tensor in it) -> what no optimizer holds, at its first forward in this step
         self.frozen = {}  # type of a module -> fingerprint of the weights in it that no optimizer holds, in the first step
         self.known = set()  # modules whose state was kept in this step
@@ -109,6 +112,7 @@ class Ranks(seams.Watcher):
         if self.random_state is None:
             self.random_state = self._state()
         self._keep_state(module)
+        self._hook(module)
         self._keep(("inputs",), samples.arguments(args, kwargs))
         self._trace(module, (args, kwargs))
         return args, kwargs
@@ -128,6 +132,22 @@ class Ranks(seams.Watcher):
             weights = [tensor for tensor in state.values() if isinstance(tensor, self.torch.nn.Parameter)]
             if weights and len(self.captured) == 0:
                 self.frozen[type(module).__name__] = fingerprint(weights)
+
+    @seams.careful
+    def _hook(self, module):
+        """Where no DataLoader gives batches, one process may not be given the samples of a single rank: what these contribute is kept here."""
+        if self.number > self.wanted or any(stream[0] == "batch" for stream in self.interval):
+            return
+        for parameter in module.parameters():
+            if type(parameter) is self.torch.nn.Parameter and parameter.requires_grad and id(parameter) not in self.hooked:
+                self.hooked.add(id(parameter))
+                parameter.register_hook(functools.partial(self._arrives, id(parameter)))
+
+    @seams.careful
+    def _arrives(self, parameter, gradient):
+        if self.number <= self.wanted:
+            added = tensors.kept(self.torch, gradient)
+            self.local[parameter] = self.local[parameter] + added if parameter in self.local else added
 
     @seams.careful
     def _trace(self, module, inputs):
@@ -220,6 +240,10 @@ class Ranks(seams.Watcher):
             "losses": self.losses, "outputs": self.outputs, "states": self.states if mine else None,
         }
         content["intervals"] = [(step, dict(streams)) for step, streams in content["intervals"]]
+        local = {"local": [self.local.pop(id(p), None) for p in parameters] if self.hooked else None}
+        if self.written + _bytes_of(content) + _bytes_of(local) > self.budget:
+            local = {"local": None}  # differences are seen as well, if not what causes them
+        content.update(local)
         size = _bytes_of(content)
         if self.written + size > self.budget:
             if not self.captured:

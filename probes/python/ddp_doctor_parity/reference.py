@@ -326,7 +326,7 @@ class Reference(seams.Watcher):
         joined = played[("joined", everyone, None)][i]
         synchronized = script.gradient(step, i, joined["shapes"])
         plays_alone = script.alone(step)
-        alone = [played[("alone", (position,), micro_batch)][i] for position, micro_batch in plays_alone]
+        alone = [self._alone(step, i, played, *one) for one in plays_alone]
         others = [joined if script.dealt else played[("permuted", everyone, None)][i], *alone]
         padded = [(plays_alone.index((*ranks, micro_batch)), gradients[i]) for (kind, ranks, micro_batch), gradients in played.items() if kind == "padded"]
         again = [gradients[i] for (kind, *_), gradients in played.items() if kind == "again"]
@@ -354,6 +354,11 @@ class Reference(seams.Watcher):
             "counts": {key: [each[key] for each in counts] for key in common},
             "module": self._first_different_module(step, joined, others[0]) if i == 0 else None,
         }
+
+    def _alone(self, step, i, played, position, micro_batch):
+        if self.script.dealt:
+            return {"gradient": step.parts[i][position]["local"]}
+        return played[("alone", (position,), micro_batch)][i]
 
     def _sample_counts(self, step, position, micro_batch):
         total = {}
