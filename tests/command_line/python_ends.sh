@@ -21,6 +21,19 @@ doctor 2 report "$work/run"; complained "ModuleNotFoundError: No module named 'n
 echo 'import time; time.sleep(60)' >"$work/train.py"
 doctor 2 run "$work/train.py" --timeout 1; complained 'no progress for 1 s, .*--timeout'
 
+# Leaving at once is an end like any other, if the status says so.
+cat >"$work/train.py" <<PY
+import os, runpy, torch.distributed
+torch.distributed.destroy_process_group = lambda: None
+runpy.run_path("$here/train.py", run_name="__main__")
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+os._exit(0)
+PY
+doctor 0 run "$work/train.py" --format json
+json 'r["verdict"] == "healthy" and len(runs["as-is"]["steps_table"]) == 4'
+
 # A rank that cannot leave the interpreter has finished all the same.
 cat >"$work/train.py" <<PY
 import builtins, os, runpy, time

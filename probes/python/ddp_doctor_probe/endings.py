@@ -26,11 +26,20 @@ def watch(session):
             session.call_raised(args.exc_value)
         before_in_threads(args)
 
+    def finish():
+        """Nothing else does when a program leaves at once."""
+        try:
+            session.finish()
+        except Exception as error:
+            session.failed("finish", error)
+
     def exits(original):
         @functools.wraps(original)
         def leave(*status, **named):
             if any((*status, *named.values())):
                 session.call_in_handler(sys.exc_info()[1])
+            elif original is at_once and session.pid == os.getpid():
+                finish()
             return original(*status, **named)
 
         return leave
@@ -45,7 +54,8 @@ def watch(session):
 
     before, sys.excepthook = sys.excepthook, excepthook
     before_in_threads, threading.excepthook = threading.excepthook, thread_excepthook
-    sys.exit, os._exit = exits(sys.exit), exits(os._exit)
+    at_once = os._exit
+    sys.exit, os._exit = exits(sys.exit), exits(at_once)
     # A program that goes on after an exception mostly says what it was.
     logging.Logger.handle = reports(logging.Logger.handle)
     traceback.print_exception = reports(traceback.print_exception)
