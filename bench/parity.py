@@ -97,9 +97,12 @@ def train(options):
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.9)
     data = TensorDataset(inputs, labels)
-    loader = DataLoader(data, batch_size=BATCH.get(options.train, 4), sampler=DistributedSampler(data))
-    steps = 0
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=BATCH.get(options.train, 4), sampler=sampler)
+    steps, epoch = 0, -1
     while steps < options.steps:
+        epoch += 1
+        sampler.set_epoch(epoch)
         for batch, targets in loader:
             with torch.autocast("cpu", torch.bfloat16, enabled=options.dtype == "bfloat16"):
                 loss = torch.nn.functional.cross_entropy(ddp(batch), targets.flatten())
@@ -142,7 +145,7 @@ def shares(figures):
     """Of each step: how much of the allowed difference its worst parameter uses."""
     floor = LOW_PRECISION_FLOOR if figures.get("low_precision") else FLOOR
     for step in figures["steps"]:
-        size = 3 + len(step["alone"]) + bool(step["padded"])
+        size = 3 + len(step["alone"]) + (step["padded"] is not None) + step["again"]
         one = size  # the products of vector 1 with itself
         total = math.sqrt(sum(parameter["products"][one] for parameter in step["parameters"]))
         worst = 0.0
@@ -159,8 +162,9 @@ class Tally:
         self.shares, self.alarms, self.inconclusive = [], [], 0
 
     def add(self, name, verdict, rules, figures):
-        self.shares += shares(figures) if verdict != "inconclusive" else []
-        self.inconclusive += verdict == "inconclusive"
+        compared = verdict != "inconclusive" and "impossible" not in figures
+        self.shares += shares(figures) if compared else []
+        self.inconclusive += not compared
         if any(rule.startswith("DDP7") for rule in rules):
             self.alarms.append(name)
 

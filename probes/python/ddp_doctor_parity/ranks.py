@@ -330,7 +330,8 @@ def state_of(module, optimizers):
     held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     kind = type(getattr(module, "module", module)).__name__
     named = [*module.named_parameters(), *module.named_buffers()]
-    return {(kind, plain(name)): tensor for name, tensor in named if id(tensor) not in held}
+    is_lazy = lambda tensor: hasattr(tensor, "materialize")  # of a module that has not yet seen its inputs
+    return {(kind, plain(name)): tensor for name, tensor in named if id(tensor) not in held and not is_lazy(tensor)}
 
 
 def fingerprint(weights):
