@@ -123,7 +123,7 @@ class Ranks(seams.Watcher):
 
     @seams.careful
     def _keep_state(self, module):
-        if module in self.known or self.number > self.wanted + 1 and not self.states:
+        if module in self.known or not self.optimizers or self.number > self.wanted + 1 and not self.states:
             return
         self.known.add(module)
         state = state_of(module, self.optimizers)
@@ -283,11 +283,12 @@ class Ranks(seams.Watcher):
 
     @seams.careful
     def _random(self, where):
-        """Whether random numbers were drawn since the last look."""
+        """Whether random numbers were drawn since the last look. Until an optimizer is made, they are those of initial weights."""
         if self.random_state is not None and self.number <= self.wanted:
             now = self._state()
             if now != self.random_state:
-                self.random.add(where)
+                if self.optimizers:
+                    self.random.add(where)
                 self.random_state = now
 
     # ---- the end

@@ -39,6 +39,7 @@ class Reference(seams.Watcher):
         self.clipped, self.losses, self.outputs = {}, [], []
         self.optimizers, self.names = [], {}
         self.forwards = 0  # of the turn under way
+        self.has_forward = False  # in training, since the last optimizer step
         self.restored = False  # the weights of the step that is being played
         self.settled = set()  # modules whose other tensors were restored in this step
         self.cache = (None, {})
@@ -194,8 +195,9 @@ class Reference(seams.Watcher):
         return self._play(self.cycles).step.parts[self.steps % self.script.cycle]
 
     def _restore(self):
-        """The weights from which the ranks' step began."""
-        if self.restored:
+        """The weights from which the ranks' step began. A model may be called before its optimizer is made."""
+        self.has_forward = True
+        if self.restored or not self.optimizers:
             return
         self.restored = True
         part = self._part()
@@ -221,18 +223,18 @@ class Reference(seams.Watcher):
 
     @seams.careful
     def step_begins(self, optimizer):
-        if not self.restored and self.steps % self.script.cycle == 0:
+        if not self.has_forward and self.steps % self.script.cycle == 0:
             return  # a step without a forward in training; several optimizers may step after one
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradient = [
             self.clipped[id(p)] if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
         gradient = [g["local"] if tensors.is_part(g) else g for g in gradient]
         self.gradients.append({
-            "gradient": gradient, "losses": self.losses, "shapes": [tuple(p.shape) for p in parameters], "forward": self.restored})
+            "gradient": gradient, "losses": self.losses, "shapes": [tuple(p.shape) for p in parameters], "forward": self.has_forward})
         if len(self.gradients) == 1:
             self.gradients[0]["outputs"] = self.outputs
         self.steps += 1
-        self.restored, self.settled = False, set()
+        self.has_forward, self.restored, self.settled = False, False, set()
         self.clipped, self.losses = {}, []
         if self.steps % self.script.cycle == 0:
             self._turn_ends()
