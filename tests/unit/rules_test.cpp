@@ -389,6 +389,11 @@ TEST(NonfiniteGradient, NamesTheRankWhereItBegan) {
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
   EXPECT_EQ(findings[0].first_step, 2);
   EXPECT_THAT(names(findings[0]), ElementsAre("head.weight"));
+
+  spoil(0, 1, 1, Stage::kLocalGradient);
+  EXPECT_EQ(diagnose(RunBuilder(run).build()).findings[0].first_step, 1);
+  for (int rank : {0, 1}) run.step(rank, 1).skipped = true;
+  EXPECT_EQ(diagnose(run.build()).findings[0].first_step, 2) << "a scaler skipped the first step";
 }
 
 TEST(RankCrashed, BlamesTheFirstToFallNotThosePeersLost) {

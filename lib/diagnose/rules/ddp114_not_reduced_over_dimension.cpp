@@ -321,8 +321,9 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
       count_of(steps.size(), "step"), how);
   finding.prescription = {
       "All-reduce these gradients over the ranks that hold the same weight, after backward and "
-      "before clipping and optimizer.step: a sum where each rank has a share of the gradient "
-      "(tensor, sequence, context and expert parallel), a mean where each rank has its own data.",
+      "before clipping and optimizer.step: a sum where the ranks compute one loss together (tensor "
+      "and sequence parallel), a mean where each rank's loss is a mean over its own samples or "
+      "tokens (data parallel, mostly context and expert parallel).",
       ""};
   if (!outside.empty()) {
     finding.prescription.text =

@@ -37,6 +37,15 @@ Origin nonfinite(const Timeline& timeline, const TimelineStep& step, Stage stage
   return origin;
 }
 
+// As a gradient scaler does: its gradients moved nothing.
+bool was_skipped(const Timeline& timeline, const TimelineStep& step) {
+  const auto& ranks = timeline.ranks();
+  return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    const auto* row = step.at(rank);
+    return row != nullptr && row->skipped;
+  });
+}
+
 Verdict check_nonfinite_gradient(const Timeline& timeline) {
   const auto has_gradients = [](const TimelineStep& step) { return step.number > 0; };
   if (std::none_of(timeline.steps.begin(), timeline.steps.end(), has_gradients))
@@ -48,7 +57,7 @@ Verdict check_nonfinite_gradient(const Timeline& timeline) {
   if (!reached_weights) return std::vector<Finding>{};
 
   for (const auto& step : timeline.steps) {
-    if (step.number == 0) continue;
+    if (step.number == 0 || was_skipped(timeline, step)) continue;
     Origin origin = nonfinite(timeline, step, Stage::kLocalGradient);
     const bool local = !origin.ranks.empty();
     if (!local) origin = nonfinite(timeline, step, Stage::kGradient);
