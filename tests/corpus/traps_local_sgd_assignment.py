@@ -31,6 +31,7 @@ def main():
             if step % 2 == 0:
                 for parameter in model.parameters():
                     parameter.data = mean(parameter.data)
+    del model, optimizer, schedule  # torch 1.13 often hangs here where the wrapper outlives its process group.
     dist.destroy_process_group()
 
 
