@@ -184,6 +184,17 @@ TEST(UnusedParameters, AreNotPrescribedAStaticGraphWhereCheckpointsAreReentrant)
   EXPECT_TRUE(cure.alternatives.empty());
 }
 
+TEST(UnusedParameters, AreNotPrescribedAStaticGraphWhereBackwardsRunUnderNoSync) {
+  auto run = unfinished();
+  run.each_step([](int, StepRecord& step) {
+    step.backwards = 4;
+    step.unsynchronized_backwards = 3;
+  });
+  const auto cure = diagnose(run.build()).findings.at(0).prescription;
+  EXPECT_EQ(cure.strategy, "ddp-find-unused");
+  EXPECT_TRUE(cure.alternatives.empty());
+}
+
 TEST(UnusedParameters, AreAdviceWhereNoBackwardIsReduced) {
   RunBuilder run(2, {"orphan.weight", "head.weight"}, 3);
   run.wrapper({{"find_unused_parameters", "0"}}).unused(0, 0).unused(1, 0);

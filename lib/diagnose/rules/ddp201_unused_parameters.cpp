@@ -152,6 +152,15 @@ void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
   }
 }
 
+// Some backward ran under no_sync.
+bool runs_under_no_sync(const Timeline& timeline) {
+  return std::any_of(timeline.steps.begin(), timeline.steps.end(), [](const TimelineStep& step) {
+    return std::any_of(step.ranks.begin(), step.ranks.end(), [](const StepRecord* record) {
+      return record != nullptr && record->unsynchronized_backwards > 0;
+    });
+  });
+}
+
 void prescribe(const Timeline& timeline, const Unused& found, Finding& finding) {
   auto& prescription = finding.prescription;
   if (found.dropped) {
@@ -161,6 +170,11 @@ void prescribe(const Timeline& timeline, const Unused& found, Finding& finding) 
         "ddp-find-unused"};
   } else if (finding.evidence["reasons"].contains(kNotInLoss)) {
     // static_graph fails if the loss does not use an output that forward returns (pytorch#97030).
+    prescription.text += " If it must stay, use find_unused_parameters=True.";
+    prescription.strategy = "ddp-find-unused";
+  } else if (runs_under_no_sync(timeline)) {
+    // With static_graph the first backward fails there, or later steps stay unreduced
+    // (pytorch#143580, #187732).
     prescription.text += " If it must stay, use find_unused_parameters=True.";
     prescription.strategy = "ddp-find-unused";
   } else if (checkpoints_reentrantly(timeline)) {
