@@ -9,6 +9,7 @@
 
 #include "lib/diagnose/causes.h"
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/in_cpp.h"
 #include "lib/diagnose/rule.h"
 
 namespace ddp_doctor {
@@ -108,6 +109,8 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
   Diagnosis diagnosis;
   std::vector<Finding> findings;
   const Views views(timeline);
+  const auto* record = timeline.ranks().empty() ? nullptr : timeline.record(timeline.first_rank());
+  const bool cpp = record != nullptr && record->header.probe == "cpp";
   for (const Rule* entry : all_rules()) {
     const Rule& rule = *entry;
     if (rule.check == nullptr) continue;  // it compares with a baseline
@@ -138,6 +141,10 @@ Diagnosis diagnose(const Timeline& timeline, int run) {
     diagnosis.checked.emplace_back(rule.code);
     for (auto& finding : found) {
       finding.run = run;
+      if (cpp) {
+        finding.message = in_cpp(std::move(finding.message));
+        finding.prescription.text = in_cpp(std::move(finding.prescription.text));
+      }
       if (finding.where && finding.where->file.empty()) finding.where.reset();  // not from Python
       findings.push_back(std::move(finding));
     }

@@ -6,6 +6,7 @@ trainers=$EXAMPLES/cpp
 # The wrapper bypassed from the third epoch on: three batches an epoch.
 doctor 1 run --format json -- "$trainers/curriculum"
 json 'r["world_size"] == 2 and first["rule"] == "DDP101" and len(r["findings"]) == 1'
+json '"ddp(input)" in first["prescription"]["text"]'  # as programs in C++ write it
 json 'first["first_step"] == 7 and first["ranks"] == [0, 1] and first["evidence"]["steps_seen"] == 12'
 said '\[rank 1\] rank 1: loss'
 
