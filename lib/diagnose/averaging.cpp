@@ -97,7 +97,9 @@ Averaging averaging_of(const Timeline& timeline) {
     if (!step.examined()) continue;
     const auto ids = differing(timeline, step, Stage::kWeight);
     const std::set<int> now(ids.begin(), ids.end());
-    const auto together = together_again(step, apart, now, step.number == last + 1);
+    // An outer optimizer may begin from where all ranks began, whatever it makes of that.
+    const bool next = step.number == last + 1 && !is_outer_step(timeline, step);
+    const auto together = together_again(step, apart, now, next);
     const bool counts = were_averaged(timeline, together, apart, elements);
     for (const int id : together) {
       times[id] += counts ? 1 : 0;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/diagnose/rank_set.h"
+#include "lib/timeline/trace.h"
 
 namespace ddp_doctor {
 namespace {
@@ -209,6 +210,21 @@ std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep&
     std::erase_if(common, [&](int id) { return !here.contains(id); });
   }
   return common;
+}
+
+bool is_outer_step(const Timeline& timeline, const TimelineStep& step) {
+  if (step.first() == nullptr) return false;
+  const auto none = unused_on_every_rank(timeline, step);
+  const auto ids = timeline.trainable();
+  const bool set_by_hand = std::all_of(ids.begin(), ids.end(), [&](int id) {
+    return none.contains(id) || !step.usage(step.first_rank(), id);
+  });
+  if (!set_by_hand) return false;
+  const auto actions = actions_of(step.first()->trace);
+  const auto last = std::find_if(actions.rbegin(), actions.rend(), [](const auto& action) {
+    return action.first.starts_with("B") || action.first.starts_with("S");
+  });
+  return last != actions.rend() && last->first.starts_with("S");
 }
 
 bool wrapper_expects_unused(const Timeline& timeline) {

@@ -53,6 +53,10 @@ std::vector<const Collective*> synchronizing_calls(const Timeline& timeline,
 std::set<int> unused(const Timeline& timeline, const TimelineStep& step, int rank);
 std::set<int> unused_on_every_rank(const Timeline& timeline, const TimelineStep& step);
 
+// Another optimizer stepped after the last backward, which brought no gradient to this one's
+// parameters: an outer optimizer over many steps of an inner one, whose gradients are set by hand.
+bool is_outer_step(const Timeline& timeline, const TimelineStep& step);
+
 // The wrapper's options let a step finish although some parameters are unused.
 bool wrapper_expects_unused(const Timeline& timeline);
 

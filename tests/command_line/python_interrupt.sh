@@ -61,12 +61,23 @@ kill -USR1 $doctor_pid
 for _ in $(seq 50); do grep -q 'rank 1: step' "$work/err" && break; sleep 0.1; done
 said '^ddp-doctor: rank 1: step [0-9]+, '
 [ "$(grep -c '^ddp-doctor: DDP101' "$work/err")" = 2 ] || fail "$last: not announced once, and told once"
-kill -INT $doctor_pid
+kill -TERM $doctor_pid
 wait $doctor_pid
 got=$?
 [ $got = 1 ] || fail "$last: exit code $got, not 1"
 json 'first["rule"] == "DDP101" and r["verdict"] == "sick" and r["runs"][0]["exit"]["ending"] == "interrupted"'
 gone bypassed
+
+# Ctrl-C in a later run of --fix: what the first one has shown is told, and nothing is called cured.
+start fixing --fix --repeats 0 --format json "$here/train.py" -- --steps 25 --sleep 0.2 --end daemon --bypass
+for _ in $(seq 600); do ls "$work"/fixing/01-*/rank-00001.sqlite >"$work/seen" 2>&1 && break; sleep 0.1; done
+said '^ddp-doctor: run 1, .*as-is: DDP101'
+kill -INT $doctor_pid
+wait $doctor_pid
+got=$?
+[ $got = 1 ] || fail "$last: exit code $got, not 1"
+json 'first["rule"] == "DDP101" and r["verdict"] == "sick" and not (first["proof"] or {}).get("cured")'
+gone fixing
 
 start program-KILL "${train[@]}"
 kill -KILL $doctor_pid

@@ -23,6 +23,20 @@ rm checkpoint.pt
 doctor 1 run --fix --repeats 0 --in-place --format json resumes.py
 json 'not first["proof"]["cured"] and first["change"]["after"] == ""'
 
+# It trains fewer steps than the first run had: no proof either.
+rm checkpoint.pt
+doctor 1 run --fix --repeats 0 --in-place --format json resumes.py -- . 2
+json '"it has only 4 examined steps, and the first run had 6" in first["proof"]["text"] and not first["proof"]["cured"]'
+
+# The runs that are compared find the folder as it was, and none sees what another wrote.
+rm checkpoint.pt
+echo "from an earlier run" >log.txt
+doctor 1 compare --repeats 0 --format json resumes.py @ddp @allreduce-flat
+json '[len(run["steps_table"]) for run in r["runs"]] == [6, 6, 6] and [run["verdict"] for run in r["runs"]] == ["sick", "healthy", "healthy"]'
+said 'run 2, resumes.py ddp: clean \('
+[ "$(cat log.txt)" = "from an earlier run
+trained from 0" ] || fail "log.txt is not of the first run alone: $(cat log.txt)"
+
 # Without a run that tried it, a change is words.
 rm checkpoint.pt
 doctor 1 run --fix --fix-budget 0.001 resumes.py

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains around its wrapper, saves a checkpoint, and resumes from it: a second run in the same folder has nothing to train."""
+"""Trains around its wrapper, saves a checkpoint, and resumes from it: a second run in the same folder has nothing to train,
+or only what is left after step SAVED. usage: resumes.py [FOLDER] [SAVED]"""
 import os
 import sys
 
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "."
+saved = int(sys.argv[2]) if len(sys.argv) > 2 else 6
 checkpoint = os.path.join(folder, "checkpoint.pt")
 dist.init_process_group("gloo")
 torch.manual_seed(0)
@@ -22,7 +24,7 @@ for step in range(begun, 6):
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 if dist.get_rank() == 0:
     os.makedirs(folder, exist_ok=True)
-    torch.save({"step": 6, "model": model.state_dict()}, checkpoint)
+    torch.save({"step": saved, "model": model.state_dict()}, checkpoint)
     with open(os.path.join(folder, "log.txt"), "a") as log:
         log.write(f"trained from {begun}\n")
 dist.destroy_process_group()

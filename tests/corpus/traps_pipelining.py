@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Two stages of equal shapes under torch.distributed.pipelining, whose backward passes start at edges of the graph."""
+"""Two stages of equal shapes under torch.distributed.pipelining, whose backward passes start at edges of the graph, each with a learning
+rate of its own."""
 # needs: torch>=2.6
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ def main():
     torch.manual_seed(20 + rank)
     layers = nn.Sequential(nn.Linear(WIDTH, 30), nn.ReLU(), nn.Linear(30, WIDTH))
     schedule = Schedule1F1B(PipelineStage(layers, rank, world, torch.device("cpu")), n_microbatches=3, loss_fn=F.l1_loss)
-    optimizer = torch.optim.AdamW(layers.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=5e-3 / (1 + rank))
     data = torch.Generator().manual_seed(2)
     for _ in range(8):
         x = torch.randn(BATCH, WIDTH, generator=data)

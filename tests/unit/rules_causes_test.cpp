@@ -54,6 +54,7 @@ TEST(NeverWrapped, IsTheCauseOfEverythingThatDiffers) {
   EXPECT_THAT(findings[0].message, HasSubstr("not wrapped in DistributedDataParallel"));
   EXPECT_EQ(findings[0].where->line, 12);  // where the optimizer is constructed
   EXPECT_EQ(findings[0].prescription.strategy, "ddp");
+  EXPECT_THAT(findings[0].prescription.fallbacks, ElementsAre("allreduce-flat+broadcast-init"));
   EXPECT_THAT(codes_of(findings[0].consequences),
               testing::UnorderedElementsAre("DDP301", "DDP302"));
 }

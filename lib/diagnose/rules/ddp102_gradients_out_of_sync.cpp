@@ -190,12 +190,14 @@ void blame_missing_wrapper(const Timeline& timeline, Finding& finding, std::size
       "model; gradients differ in {} of {}.",
       timeline.ranks().size(), finding.evidence["steps_apart"].get<std::size_t>(),
       count_of(seen, "step"));
+  const auto* start = timeline.step(0);
+  const bool apart = start != nullptr && !differing(timeline, *start, Stage::kWeight).empty();
   finding.prescription = {
       "Wrap the model before the optimizer is constructed: model = DistributedDataParallel(model). "
       "Its constructor also copies rank 0's weights to every rank.",
       "ddp",
       {},
-      {"allreduce-flat"}};
+      {apart ? "allreduce-flat+broadcast-init" : "allreduce-flat"}};
 }
 
 void blame_hook(const Timeline& timeline, Finding& finding, const std::string& hook,

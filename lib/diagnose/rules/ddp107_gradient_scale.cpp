@@ -76,7 +76,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
     if (!all) continue;
     for (std::size_t i = 0; i < mean.size(); ++i) {
       // Where the ranks cancel each other the quotient is meaningless.
-      if (std::abs(mean[i]) < 0.1 * magnitude[i] || !std::isfinite(mean[i])) continue;
+      if (std::abs(mean[i]) < 0.3 * magnitude[i] || !std::isfinite(mean[i])) continue;
       pairs.emplace_back(mean[i], after[i]);
       largest = std::max(largest, std::abs(mean[i]));
     }
@@ -135,10 +135,14 @@ bool divided_before(const Timeline& timeline, const TimelineStep& step, double k
   return k > 1.0 && sum < 1.0 + 1e-6 && global;
 }
 
-// The sum over micro-batches was divided by their number, after the synchronization.
-bool divided_by_micro_batches(const TimelineStep& step, double k) {
+// The sum over micro-batches was divided by their number, after the synchronization; unless each
+// loss was divided by it already.
+bool divided_by_micro_batches(const Timeline& timeline, const TimelineStep& step, double k) {
   const int backwards = step.first()->backwards;
-  return backwards > 1 && std::abs(k * backwards - 1.0) <= kScaleTolerance;
+  if (backwards < 2 || std::abs(k * backwards - 1.0) > kScaleTolerance) return false;
+  const auto* fact = timeline.fact(timeline.first_rank(), "loss", "factor", step.number);
+  const auto factor = fact == nullptr ? nlohmann::json() : nlohmann::json::parse(fact->value);
+  return !factor.is_number() || std::abs(factor.get<double>() * backwards - 1.0) > 1e-6;
 }
 
 // k is explained by dividing too often or not often enough by a number of ranks: the world size, or
@@ -186,7 +190,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   for (const auto& [step, k] : scaled) {
     if (by_hand && !is_rank_count_factor(timeline, k, *step)) return std::vector<Finding>{};
     if (std::abs(k - 1.0) <= 2 * kScaleTolerance || divided_before(timeline, *step, k) ||
-        divided_by_micro_batches(*step, k))
+        divided_by_micro_batches(timeline, *step, k))
       return std::vector<Finding>{};
     if (!factors.empty() && std::abs(k - factors.front()) > kScaleTolerance * factors.front())
       return std::vector<Finding>{};

@@ -34,7 +34,7 @@ Verdict check_step_dependent_graph(const Timeline& timeline) {
   std::set<int> changing;
   std::size_t changes = 0;
   for (const auto* step : steps) {
-    if (took_no_part(timeline, *step)) continue;
+    if (took_no_part(timeline, *step) || is_outer_step(timeline, *step)) continue;
     const auto now = unused_on_every_rank(timeline, *step);
     bool changed = false;
     for (int id : timeline.trainable()) {

@@ -103,7 +103,19 @@ std::optional<Finding> in_state(const Timeline& timeline, const TimelineStep& st
   return finding;
 }
 
+// Stages of a pipeline that have no parameter in common may train as each pleases.
+bool trains_apart(const Timeline& timeline) {
+  if (!timeline.layout.pipeline) return false;
+  const auto ids = timeline.trainable();
+  return std::none_of(ids.begin(), ids.end(), [&](int id) {
+    const auto& groups = timeline.replicas_of(id, Stage::kWeight);
+    return std::any_of(groups.begin(), groups.end(),
+                       [](const Ranks& ranks) { return ranks.size() > 1; });
+  });
+}
+
 Verdict check_optimizer_differs(const Timeline& timeline) {
+  if (trains_apart(timeline)) return std::vector<Finding>{};
   for (const auto& step : timeline.steps) {
     if (step.number == 0 || !step.complete()) continue;
     auto finding = in_hyper_parameters(timeline, step);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "lib/diagnose/causes.h"
@@ -260,6 +261,16 @@ void attach_change(const Report& report, Finding& finding) {
   finding.change = std::move(change);
 }
 
+// Several may be joined by "+".
+bool is_possible(const std::string& strategy, const std::vector<std::string>& possible) {
+  if (strategy.starts_with(kAllReduceDimension)) return true;
+  std::istringstream names(strategy);
+  for (std::string name; std::getline(names, name, '+');) {
+    if (std::find(possible.begin(), possible.end(), name) == possible.end()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void attach_proofs(Report& report) {
@@ -291,9 +302,7 @@ std::vector<std::string> prescribed(const Report& report,
       const bool run = std::any_of(report.runs.begin(), report.runs.end(), [&](const auto& other) {
         return other.info.strategy == strategy;
       });
-      const bool known = strategy.starts_with(kAllReduceDimension) ||
-                         std::find(possible.begin(), possible.end(), strategy) != possible.end();
-      if (run || !known || !fits(strategy, report.runs.front())) continue;
+      if (run || !is_possible(strategy, possible) || !fits(strategy, report.runs.front())) continue;
       any = true;
       if (std::find(strategies.begin(), strategies.end(), strategy) == strategies.end())
         strategies.push_back(strategy);
