@@ -119,6 +119,8 @@ bool divided_before(const Timeline& timeline, const TimelineStep& step, double k
     if (fact == nullptr) continue;  // an earlier stage of a pipeline
     const auto factor = nlohmann::json::parse(fact->value);
     if (!factor.is_number()) return true;  // nobody knows: it is on another device
+    const auto* global = timeline.fact(rank, "loss", "global", step.number);
+    if (global != nullptr && global->value == "true") return k > 1.0;
     sum += *factors.insert(factor.get<double>()).first;
     const auto* is_sum = timeline.fact(rank, "loss", "sum", step.number);
     sums = sums && is_sum != nullptr && is_sum->value == "true" && factor == 1.0;

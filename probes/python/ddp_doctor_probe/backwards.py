@@ -60,10 +60,12 @@ class Backwards:
             loss = session.tensors.loss(tensors[0])
             if loss is not None:
                 session.history.losses.append(loss)
-            factor, is_sum = graph.factor(tensors[0])
+            scale = graph.Scale(tensors[0])
+            factor = scale.factor
             session.fact("loss", "factor", "unknown" if factor is None else round(factor, 9))
-            if is_sum or ("loss", "sum") in session.facts:
-                session.fact("loss", "sum", is_sum)
+            for key, holds in (("sum", scale.is_sum), ("global", scale.divides_by_all(session.collectives.counts, session.world_size))):
+                if holds or ("loss", key) in session.facts:
+                    session.fact("loss", key, holds)
 
     def gradient_arrived(self, entry, defined=True):
         """Called from autograd, once per parameter and backward; also for an output of the wrapper that the loss does not use, then without a

@@ -56,51 +56,64 @@ def leaves(roots):
 MAX_TERMS = 64  # of a sum of losses that are looked at
 
 
-def factor(loss):
-    """The number by which the loss was scaled last, as in (loss / world_size) or (scale * loss); 1.0 if it was not, None if that number is on
-    another device, where reading it would wait, or if the loss adds up sums that are scaled by different numbers. Consecutive scalings are
-    multiplied. And whether what was scaled is a sum, as of reduction="sum", or of sums."""
-    return _factor(loss.grad_fn, [MAX_TERMS])
+class Scale:
+    """`factor`: the number by which the loss was scaled last, as in (loss / world_size) or (scale * loss); 1.0 if it was not, None if that number
+    is on another device, where reading it would wait, or if the loss adds up sums that are scaled by different numbers. Consecutive scalings are
+    multiplied. `is_sum`: whether what was scaled is a sum, as of reduction="sum", or of sums."""
 
+    def __init__(self, loss):
+        self.numbers = []  # each by itself, as the graph holds it
+        self.left = MAX_TERMS
+        self.factor, self.is_sum = self._of(loss.grad_fn)
 
-def _factor(node, left):
-    product = 1.0
-    for _ in range(8):
-        name = node.name() if node is not None else ""
-        if name not in ("MulBackward0", "DivBackward0"):
-            break
-        number = node._saved_other if node.next_functions[1][0] is None else None
-        if number is None or number.numel() != 1:
-            break
-        if number.device.type != "cpu":
-            product = None
-        elif product is not None:
-            value = float(number)
-            if name == "DivBackward0":
-                value = 1.0 / value if value else 0.0
-            product *= value
-        node = node.next_functions[0][0]
-    if node is not None and node.name() == "AddBackward0":
-        inner = _factor_of_terms(node, left)
-        if inner is not None:
-            return None if product is None or inner == (None,) else product * inner[0], True
-    is_sum = node is not None and (node.name().startswith("SumBackward") or getattr(node, "_saved_reduction", None) == 2)
-    return product, is_sum
+    def divides_by_all(self, reduced, world_size):
+        """Whether the loss was divided by one of these numbers, which all ranks have reduced together, such as the tokens of all of them."""
+        for total in map(float, reduced):
+            if total > world_size:  # smaller ones may be votes
+                for number in self.numbers:
+                    if any(abs(total - each * times) <= 1e-6 * total for each in (number, 1.0 / number) for times in (1, world_size)):
+                        return True
+        return False
 
-
-def _factor_of_terms(node, left):
-    """(what all terms of an addition are scaled by, if these are sums,): None in it if they are not scaled alike; None if one is not a sum."""
-    factors, todo = set(), [node]
-    while todo:
-        node = todo.pop()
-        left[0] -= 1
-        if left[0] < 0:
-            return None
+    def _of(self, node):
+        product = 1.0
+        for _ in range(8):
+            name = node.name() if node is not None else ""
+            if name not in ("MulBackward0", "DivBackward0"):
+                break
+            number = node._saved_other if node.next_functions[1][0] is None else None
+            if number is None or number.numel() != 1:
+                break
+            if number.device.type != "cpu":
+                product = None
+            else:
+                value = float(number)
+                if value:
+                    self.numbers.append(value)
+                if name == "DivBackward0":
+                    value = 1.0 / value if value else 0.0
+                product = None if product is None else product * value
+            node = node.next_functions[0][0]
         if node is not None and node.name() == "AddBackward0":
-            todo.extend(following for following, _ in node.next_functions if following is not None)
-            continue
-        product, is_sum = _factor(node, left)
-        if not is_sum:
-            return None
-        factors.add(product)
-    return (factors.pop(),) if len(factors) == 1 else (None,)
+            inner = self._of_terms(node)
+            if inner is not None:
+                return None if product is None or inner == (None,) else product * inner[0], True
+        is_sum = node is not None and (node.name().startswith("SumBackward") or getattr(node, "_saved_reduction", None) == 2)
+        return product, is_sum
+
+    def _of_terms(self, node):
+        """(what all terms of an addition are scaled by, if these are sums,): None in it if they are not scaled alike; None if one is not a sum."""
+        factors, todo = set(), [node]
+        while todo:
+            node = todo.pop()
+            self.left -= 1
+            if self.left < 0:
+                return None
+            if node is not None and node.name() == "AddBackward0":
+                todo.extend(following for following, _ in node.next_functions if following is not None)
+                continue
+            product, is_sum = self._of(node)
+            if not is_sum:
+                return None
+            factors.add(product)
+        return (factors.pop(),) if len(factors) == 1 else (None,)
