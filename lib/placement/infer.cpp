@@ -152,7 +152,7 @@ std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& t
     if (stages.empty() && certain_stages) {
       replicas.push_back(alone(tensor.alike));
     } else {
-      const bool of_stage = (tensor.constant || one_seed) && !stages.empty();
+      const bool of_stage = (tensor.constant || (one_seed && !tensor.embedding)) && !stages.empty();
       replicas.push_back(of_stage ? meet(stages, tensor.alike) : tensor.alike);
     }
   }

@@ -17,8 +17,9 @@ struct Undeclared {
   std::string module;  // that holds it
   std::vector<Ranks> alike;
   std::vector<std::int64_t> sizes = {};
-  bool constant = false;  // all its elements begin with one value, such as zero
-  bool apart = false;     // the ranks that have it do not all begin with the same values
+  bool constant = false;   // all its elements begin with one value, such as zero
+  bool apart = false;      // the ranks that have it do not all begin with the same values
+  bool embedding = false;  // by its name: the first and the last stage of a pipeline may share it
 };
 
 // For each tensor the ranks that must hold the same; empty: all of them. A module one of whose
@@ -29,7 +30,8 @@ std::vector<std::vector<Ranks>> infer_replicas(const std::vector<Undeclared>& te
 
 // The same where the ranks are stages of a pipeline: tensors of one name are of different layers,
 // unless they begin alike and not as constants. Where no such tensor begins apart, one seed has
-// made the stages alike: `certain_stages`, if the ranks are known to be stages all the same.
+// made the stages alike, but for an embedding that they share beside layers that only some have:
+// `certain_stages`, if the ranks are known to be stages all the same.
 std::vector<std::vector<Ranks>> infer_in_stages(const std::vector<Undeclared>& tensors,
                                                 bool certain_stages = false);
 

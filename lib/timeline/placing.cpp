@@ -120,6 +120,8 @@ bool begins_constant(const TimelineStep& start, int id) {
   return std::abs(seen->l2_norm - if_constant) <= kRounding * if_constant;
 }
 
+constexpr const char* kNamesOfEmbeddings[] = {"emb", "wte", "word", "tok", "vocab"};
+
 // As in a pipeline, whose other stages go backward from the gradient of their outputs.
 bool only_some_compute_a_loss(const Timeline& timeline) {
   bool some = false, others = false;
@@ -139,6 +141,11 @@ std::string module_of(const TensorInfo& tensor) {
   return dot == std::string::npos ? tensor.name : tensor.name.substr(0, dot);
 }
 
+bool is_named_embedding(const TensorInfo& tensor) {
+  return std::any_of(std::begin(kNamesOfEmbeddings), std::end(kNamesOfEmbeddings),
+                     [&](const char* word) { return tensor.name.find(word) != std::string::npos; });
+}
+
 }  // namespace
 
 void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
@@ -155,7 +162,8 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
     auto [alike, apart] = begin_together(timeline, *start, tensor.id);
     if (one_seed.contains(tensor.id)) alike = each_alone(timeline);
     undeclared.push_back({module_of(tensor), std::move(alike), tensor.sizes,
-                          begins_constant(*start, tensor.id), apart});
+                          begins_constant(*start, tensor.id), apart,
+                          tensor.sizes.size() == 2 && is_named_embedding(tensor)});
     ids.push_back(tensor.id);
   }
   const auto replicas = timeline.layout.pipeline

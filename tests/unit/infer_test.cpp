@@ -46,6 +46,16 @@ TEST(Infer, InAPipelineConstantsOfOneNameAreOfDifferentLayers) {
   EXPECT_EQ(lacking[2], stages);
 }
 
+TEST(Infer, StagesOfOneSeedMayShareAnEmbedding) {
+  Undeclared embedding{"words", {{0, 2}, {1}}, {56, 32}};
+  const Undeclared lower{"blocks.0", {{0}, {1}, {2}}, {32, 32}};
+  const std::vector<Ranks> each = {{0}, {1}, {2}};
+  EXPECT_EQ(infer_in_stages({embedding, lower}, true)[0], each) << "a layer of each stage";
+  embedding.embedding = true;
+  EXPECT_EQ(infer_in_stages({embedding, lower}, true)[0], embedding.alike);
+  EXPECT_EQ(infer_in_stages({embedding, lower}, true)[1], each);
+}
+
 TEST(Infer, StagesOfOneSeedShareNothing) {
   const std::vector<Ranks> all{{0, 1}}, each{{0}, {1}};
   const std::vector<Undeclared> alike{{"rnn", all, {48, 16}}, {"norm", all, {16}, true}};

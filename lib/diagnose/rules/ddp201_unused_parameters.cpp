@@ -128,6 +128,14 @@ Unused find_unused(const Timeline& timeline, const std::vector<const TimelineSte
   return {listed, number, 1, step != nullptr && step->complete() ? step : nullptr, true};
 }
 
+// Where the graph ended in a collective, if that may be why: the forward read a parameter, and the
+// output does not depend on it.
+std::optional<Where> cut_by_collective(const Timeline& timeline, const Finding& finding) {
+  const auto& reasons = finding.evidence["reasons"];
+  if (!reasons.contains(kDetached) && !reasons.contains(kUnread)) return {};
+  return where(timeline, "cut");
+}
+
 void describe(const Timeline& timeline, const Unused& found, Finding& finding) {
   std::map<std::string, std::vector<FindingParameter>> by_reason;
   for (int id : found.tensors) {
@@ -221,6 +229,22 @@ Verdict check_unused_parameters(const Timeline& timeline) {
   finding.evidence["steps_unused"] = found.steps;
   finding.evidence["steps_seen"] = steps.size();
   describe(timeline, found, finding);
+  if (auto cut = cut_by_collective(timeline, finding)) {
+    finding.message += fmt::format(
+        " {}:{} gives a tensor of the graph to a collective, and no gradient comes back through "
+        "what it returns.",
+        cut->file, cut->line);
+    if (!harmful) {
+      finding.severity = Severity::kWarning;
+      finding.certainty = Certainty::kLikely;
+      finding.where = std::move(cut);
+      finding.prescription.text =
+          "Use torch.distributed.nn.functional's collective there, or an autograd function of your "
+          "own that reduces gradients in its backward; freeze the parameters if they are not to be "
+          "trained.";
+      return std::vector{finding};
+    }
+  }
   if (harmful) {
     prescribe(timeline, found, finding);
     finding.message += " Their bucket never became ready, so no gradient of the step was averaged";
@@ -250,6 +274,7 @@ const Rule kUnusedParameters = {.code = "DDP201",
                                 .check = check_unused_parameters,
                                 .scope = Scope::kWrapper,
                                 .needs = {.steps = 1},
+                                .on_mesh = OnMesh::kHolds,
                                 .names_unused = NamesUnused::kEverywhere,
                                 // The reducer never finishes: every gradient of the step stays
                                 // local, and the next forward raises.

@@ -78,6 +78,12 @@ class Collectives:
             "moment": moment, "target": target, "file": file, "line": line,
         })
 
+    def cuts_the_graph(self):
+        """A tensor of the graph was given to a collective, and no gradient comes back through what it returns."""
+        session = self.session
+        if not session.backwards.depth and not session.backwards.fresh and not session.steps.updating:
+            session.site("cut")
+
     def exchanges(self, moment):
         """Ranks exchange tensors that are neither gradients nor weights: in both directions of the graph, these are activations."""
         if self.session.recording and moment in ("forward", "backward") and not deepspeed.calls():
