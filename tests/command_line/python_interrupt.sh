@@ -15,6 +15,11 @@ start() {
   done
   fail "$last: did not start"
 }
+ends() {
+  local got=0
+  wait $doctor_pid || got=$?
+  [ $got = "$1" ] || fail "$last: exit code $got, not $1"
+}
 gone() {
   for _ in $(seq 50); do
     [ -z "$(alive "$1")" ] && return
@@ -28,17 +33,13 @@ launcher=(-- "$here/start_ranks" "$PYTHON_TORCH" $long)
 for signal in INT TERM; do
   start program-$signal "${train[@]}"
   kill -$signal $doctor_pid
-  wait $doctor_pid
-  got=$?
-  [ $got = 130 ] || fail "$last: exit code $got, not 130"
+  ends 130
   printed '^Verdict: inconclusive: interrupted after [1-9][0-9]* step'
   gone program-$signal
 done
 start command-INT "${launcher[@]}"
 kill -INT $doctor_pid
-wait $doctor_pid
-got=$?
-[ $got = 130 ] || fail "$last: exit code $got, not 130"
+ends 130
 printed '^Verdict: inconclusive: interrupted after'
 gone command-INT
 
@@ -47,9 +48,7 @@ start program-twice "${train[@]}" --stubborn
 kill -INT $doctor_pid
 sleep 0.25
 kill -INT $doctor_pid
-wait $doctor_pid
-got=$?
-[ $got = 130 ] || fail "$last: exit code $got, not 130"
+ends 130
 gone program-twice
 
 # A finding decides: it is announced while the job runs, SIGUSR1 tells the state, and Ctrl-C is answered by the report.
@@ -62,9 +61,7 @@ for _ in $(seq 50); do grep -q 'rank 1: step' "$work/err" && break; sleep 0.1; d
 said '^ddp-doctor: rank 1: step [0-9]+, '
 [ "$(grep -c '^ddp-doctor: DDP101' "$work/err")" = 2 ] || fail "$last: not announced once, and told once"
 kill -TERM $doctor_pid
-wait $doctor_pid
-got=$?
-[ $got = 1 ] || fail "$last: exit code $got, not 1"
+ends 1
 json 'first["rule"] == "DDP101" and r["verdict"] == "sick" and r["runs"][0]["exit"]["ending"] == "interrupted"'
 gone bypassed
 
@@ -73,9 +70,7 @@ start fixing --fix --repeats 0 --format json "$here/train.py" -- --steps 25 --sl
 for _ in $(seq 600); do ls "$work"/fixing/01-*/rank-00001.sqlite >"$work/seen" 2>&1 && break; sleep 0.1; done
 said '^ddp-doctor: run 1, .*as-is: DDP101'
 kill -INT $doctor_pid
-wait $doctor_pid
-got=$?
-[ $got = 1 ] || fail "$last: exit code $got, not 1"
+ends 1
 json 'first["rule"] == "DDP101" and r["verdict"] == "sick" and not (first["proof"] or {}).get("cured")'
 gone fixing
 
