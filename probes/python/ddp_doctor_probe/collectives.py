@@ -8,7 +8,7 @@ from .groups import group_key, ranks_of
 from .passive import passive
 
 MAX_AWAITED = 1000  # programs may drop their handles
-MAX_COUNTS = 16  # single numbers that were reduced, such as how many tokens all ranks have
+MAX_NUMBERS = 16  # single numbers that were reduced, such as how many tokens all ranks have
 DIFFERENTIABLE = os.path.join("distributed", "nn", "functional.py")
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
@@ -26,7 +26,7 @@ class Collectives:
         self.in_backward = False  # the program has reduced during a backward
         self.sizes = set()  # elements of the collectives since the last gradient arrived in this backward
         self.without = []  # parameters whose gradient is not in `targets`
-        self.counts = collections.deque(maxlen=MAX_COUNTS)
+        self.reduced_numbers = collections.deque(maxlen=MAX_NUMBERS)
 
     @passive
     def begins(self, op, tensors, reduce, group):
@@ -54,8 +54,9 @@ class Collectives:
         target = ""
         if session.recording or (moment == "outside" and numel > 1):  # buffers may be synchronized once per epoch
             target = self.target_of(tensors)
-        if numel == 1 and op.startswith("all_reduce") and tensors[0].device.type == "cpu" and not tensors[0].requires_grad:
-            self.counts.append(tensors[0])
+        if numel == 1 and op.startswith("all_reduce") and tensors[0].device.type == "cpu":
+            if not tensors[0].requires_grad and not tensors[0].is_complex():  # a graph would stay alive
+                self.reduced_numbers.append(tensors[0])
         if moment == "backward":
             self.in_backward = True
             self.sizes.add(numel)
