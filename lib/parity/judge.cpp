@@ -18,7 +18,7 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
   parity.inconclusive = figures.impossible;
   if (!figures.steps.empty())
     parity.notes.emplace_back(
-        "changed in both runs: dropout and stochastic depth are off, torch.compile is off; the one "
+        "changed in both runs: dropout, stochastic depth, torch.compile and TF32 are off; the one "
         "process is given the samples and the weights of the ranks");
   const bool changes = changes_with_steps(figures);
   if (figures.dealt || changes)

@@ -49,7 +49,7 @@ doctor 0 run -q train.py -- scaled
 doctor 0 parity train.py
 printed '^Verdict: healthy: gradients of 2 ranks are those of one process: 4 of 4 parameters within rounding in 3 steps \(largest difference [0-9.e-]+; rounding alone [0-9.e-]+\)$'
 printed '^Gradients of 2 ranks against one process on the same samples$'
-printed '^changed in both runs: dropout and stochastic depth are off'
+printed '^changed in both runs: dropout, stochastic depth, torch.compile and TF32 are off'
 doctor 1 parity train.py --out run --report r.json --report r.html --report r.md --report r.xml --report r.sarif -- scaled
 printed '^DDP701 parity-scale: error, certain; ranks 0 and 1, from step 1$'; printed 'are 2.0000 times those that one process'
 for format in json:r.json html:r.html junit:r.xml sarif:r.sarif; do

@@ -57,7 +57,7 @@ TEST(ParityReport, HasTheComparedStepsInEachFormat) {
                         "|\n|---:| ---: | ---: | ---: | ---: |\n| 3 | 3 | 0 | 1.0e+00 | "));
   const auto html = rendered("html", report);
   EXPECT_THAT(html, HasSubstr(caption));
-  EXPECT_THAT(html, HasSubstr("dropout and stochastic depth are off"));
+  EXPECT_THAT(html, HasSubstr("dropout, stochastic depth, torch.compile and TF32 are off"));
   EXPECT_THAT(rendered("prometheus", report), HasSubstr(R"(rule="DDP701",name="parity-scale"} 1)"));
 }
 

@@ -24,7 +24,8 @@ constexpr std::int64_t kFurtherSteps = 200;
 std::map<std::string, std::string> role(const char* name, const fs::path& folder) {
   return {{"DDP_DOCTOR_PARITY", name},
           {"DDP_DOCTOR_PARITY_FOLDER", fs::absolute(folder).string()},
-          {"TORCHDYNAMO_DISABLE", "1"}};
+          {"TORCHDYNAMO_DISABLE", "1"},
+          {"NVIDIA_TF32_OVERRIDE", "0"}};
 }
 
 ExaminedProgram as_ranks(ExaminedProgram program, const ParityOptions& parity,
