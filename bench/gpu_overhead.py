@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cost of an examination per training step on one GPU: a GPT-like model of 350 M parameters in bfloat16, one rank over NCCL, with default sampling.
+"""The cost of an examination per training step on one GPU: a GPT-like model of 405 M parameters in bfloat16, one rank over NCCL, with default sampling.
 
 usage: gpu_overhead.py --doctor BUILD/bin/ddp-doctor --python PYTHON [--repeats 3] [--steps 60]
 

@@ -24,7 +24,6 @@ std::string library_file() {
 struct Library {
   decltype(&ddpc_error) error;
   decltype(&ddpc_begin) begin;
-  decltype(&ddpc_ready) ready;
   decltype(&ddpc_wait) wait;
   decltype(&ddpc_result) result;
   decltype(&ddpc_end) end;
@@ -45,7 +44,6 @@ const Library& library() {
     };
     find("ddpc_error", found.error);
     find("ddpc_begin", found.begin);
-    find("ddpc_ready", found.ready);
     find("ddpc_wait", found.wait);
     find("ddpc_result", found.result);
     find("ddpc_end", found.end);
@@ -67,12 +65,6 @@ DeviceBatch::DeviceBatch(int device, void* stream, std::span<const DeviceTensor>
 }
 
 void DeviceBatch::End::operator()(ddpc_batch* batch) const { library().end(batch); }
-
-bool DeviceBatch::ready() const {
-  const int ready = library().ready(batch_.get());
-  if (ready < 0) library().fail();
-  return ready == 1;
-}
 
 void DeviceBatch::wait() const {
   if (library().wait(batch_.get()) != 0) library().fail();

@@ -22,10 +22,9 @@ class DeviceBatch {
   // `stream`: a CUstream of GPU number `device`. `copy`: also return all bytes.
   DeviceBatch(int device, void* stream, std::span<const DeviceTensor> tensors, bool copy);
 
-  bool ready() const;
-  // Returns when it is.
+  // Returns when the GPU has come so far; the thread sleeps until then.
   void wait() const;
-  // Of a batch that is ready; the copy lives as long as the batch.
+  // Of a batch that was waited for; the copy lives as long as the batch.
   DeviceDigest result(std::size_t i) const;
 
  private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/record/rank_writer.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -16,6 +18,22 @@ constexpr int kLoss = -1;  // among tensors
 // Steps that may wait for a GPU. PyTorch also limits how far a program runs ahead of the GPU.
 constexpr std::size_t kMaxPending = 16;
 
+// Within its lifetime, threads start without signals: those are for the program's own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 }  // namespace
 
 RankWriter::RankWriter(const std::filesystem::path& folder, const RecordHeader& header,
@@ -24,6 +42,13 @@ RankWriter::RankWriter(const std::filesystem::path& folder, const RecordHeader& 
       progress_(progress_file(folder, header.rank)),
       calls_(calls_file(folder, header.rank)),
       budget_(budget) {}
+
+RankWriter::~RankWriter() {
+  if (is_own())
+    finish_waiting_steps();
+  else
+    static_cast<void>(finisher_.release());  // a forked process has no such thread
+}
 
 void RankWriter::describe(const std::vector<TensorInfo>& tensors) {
   const std::lock_guard lock(mutex_);
@@ -63,6 +88,7 @@ void RankWriter::observe_on_device(Stage stage, int what, int device, void* stre
   std::int64_t bytes = 0;
   for (const auto& [tensor, data] : tensors) {
     const auto [dtype, numel] = extent_of(tensor);
+    if (data == nullptr && numel > 0) throw Error("a tensor has no memory on the GPU");
     list.push_back({data, dtype, numel});
     ids.push_back(tensor);
     bytes += numel * static_cast<std::int64_t>(element_size(dtype));
@@ -75,6 +101,7 @@ void RankWriter::observe_on_device(Stage stage, int what, int device, void* stre
 }
 
 void RankWriter::observe_loss_on_device(int device, void* stream, const void* data, DType dtype) {
+  if (data == nullptr) throw Error("the loss has no memory on the GPU");
   const DeviceTensor loss{data, dtype, 1};
   DeviceBatch batch(device, stream, {&loss, 1}, false);
   const std::lock_guard lock(mutex_);
@@ -98,11 +125,6 @@ void RankWriter::Pending::clear() {
   usages.clear();
   asked.clear();
   losses.clear();
-}
-
-bool RankWriter::Pending::ready() const {
-  return std::all_of(asked.begin(), asked.end(),
-                     [](const Asked& some) { return some.batch.ready(); });
 }
 
 void RankWriter::Pending::take_answers() {
@@ -164,24 +186,55 @@ void RankWriter::swap() {
 }
 
 void RankWriter::write_step(StepRecord step) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (pending_.asked.empty() && waiting_.empty()) {
     write(step, pending_);
-    return;
+  } else {
+    wait_for_the_gpu(lock, std::move(step));
   }
-  waiting_.push_back({std::move(step), std::move(pending_)});
-  pending_ = {};
-  write_what_is_ready(false);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void RankWriter::write_what_is_ready(bool wait) {
-  while (!waiting_.empty() &&
-         (wait || waiting_.size() > kMaxPending || waiting_.front().seen.ready())) {
-    PendingStep next = std::move(waiting_.front());
-    waiting_.pop_front();  // also if it cannot be written
-    next.seen.take_answers();
-    write(next.step, next.seen);
+void RankWriter::wait_for_the_gpu(std::unique_lock<std::mutex>& lock, StepRecord step) {
+  waiting_.push_back({std::move(step), std::move(pending_)});
+  pending_ = {};
+  if (finisher_ == nullptr) {
+    const SignalsBlocked blocked;
+    finisher_ = std::make_unique<std::thread>([this] { write_waiting_steps(); });
   }
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return waiting_.size() <= kMaxPending; });
+}
+
+// The thread of the writer.
+void RankWriter::write_waiting_steps() noexcept {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    auto& [step, seen] = waiting_.front();  // stays where it is while others are added
+    try {
+      lock.unlock();
+      seen.take_answers();
+      lock.lock();
+      write(step, seen);
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      failure_ = std::current_exception();
+    }
+    waiting_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+void RankWriter::finish_waiting_steps() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (finisher_ != nullptr) finisher_->join();
+  finisher_.reset();
 }
 
 void RankWriter::write(StepRecord& step, Pending& seen) {
@@ -238,14 +291,10 @@ void RankWriter::call_resumes(std::int64_t number) {
 }
 
 void RankWriter::close() {
+  finish_waiting_steps();
   const std::lock_guard lock(mutex_);
-  try {
-    write_what_is_ready(true);
-  } catch (const Error&) {
-    writer_.close();
-    throw;
-  }
   writer_.close();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 }  // namespace ddp_doctor

@@ -3,19 +3,25 @@
 // observations since the last step was written. Every probe inside the program's process writes
 // through it.
 //
-// May be called from any thread. Throws Error where something cannot be stored.
+// May be called from any thread. Throws Error where something cannot be stored. What a GPU found
+// becomes digests and rows on a thread of the writer's own, so the program does not wait for them;
+// what cannot be stored there is thrown by the next write_step(), or by close().
 #pragma once
 
 #include <unistd.h>
 
 #include <array>
+#include <condition_variable>
 #include <deque>
+#include <exception>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,6 +46,7 @@ class RankWriter {
   // Makes rank-NNNNN.sqlite, .progress and .calls in `folder`. `budget`: bytes of tensor values
   // that the record may keep.
   RankWriter(const std::filesystem::path& folder, const RecordHeader& header, std::int64_t budget);
+  ~RankWriter();
 
   // Describes new or changed tensors.
   void describe(const std::vector<TensorInfo>& tensors);
@@ -73,8 +80,8 @@ class RankWriter {
   void forget();
   // Swaps it with what was set aside before: to write another step in between.
   void swap();
-  // Writes the step, with everything observed since the last one; later, if a GPU has not come so
-  // far. Rows come in the order of these calls.
+  // Writes the step, with everything observed since the last one; once the GPU has come so far, if
+  // one was asked. Rows come in the order of these calls.
   void write_step(StepRecord step);
 
   void write_event(const Event& event);
@@ -145,14 +152,15 @@ class RankWriter {
     std::vector<Asked> asked;
     std::vector<double> losses;
     void clear();
-    bool ready() const;
-    void take_answers();
+    void take_answers();  // waits for the GPU
   };
   struct PendingStep {
     StepRecord step;
     Pending seen;
   };
-  void write_what_is_ready(bool wait);
+  void wait_for_the_gpu(std::unique_lock<std::mutex>& lock, StepRecord step);
+  void write_waiting_steps() noexcept;
+  void finish_waiting_steps();
   void write(StepRecord& step, Pending& seen);
   std::optional<TensorDigest> reduced(int tensor, const SampledValues& values) const;
   void keep(const Key& key, int what, const TensorView& view);
@@ -166,7 +174,11 @@ class RankWriter {
   std::vector<Extent> extents_;                    // by id
   Pending pending_;
   Pending aside_;
-  std::deque<PendingStep> waiting_;
+  std::deque<PendingStep> waiting_;  // for a GPU; the first is being worked on
+  std::condition_variable changed_;  // waiting_ or closing_
+  bool closing_ = false;
+  std::exception_ptr failure_;             // of a step that had waited
+  std::unique_ptr<std::thread> finisher_;  // once a step has to wait
   std::int64_t budget_;
   std::int64_t kept_ = 0;
   const pid_t owner_ = ::getpid();

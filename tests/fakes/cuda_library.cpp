@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // libddp-doctor-cuda.so where there is no GPU: tensors lie in the memory of the CPU, a warp of
-// threads digests at them, and what was found is ready when it has been asked for twice. Device 7
-// does not exist.
+// threads digests at them, and who waits for it waits while ddpc_fake_hold() holds. Device 7 does
+// not exist, device 8 breaks.
+#include <atomic>
+
 #include "lib/digest/cuda/cuda_api.h"
 #include "tests/unit/warp_fixture.h"
 
@@ -10,10 +12,19 @@ using namespace ddp_doctor::cuda;
 
 struct ddpc_batch {
   FoundByCpu found;
-  int asked = 0;
+  int device;
 };
 
+namespace {
+std::atomic<int> held = 0;
+}
+
 extern "C" {
+
+void ddpc_fake_hold(int hold) {
+  held = hold;
+  held.notify_all();
+}
 
 const char* ddpc_error(void) { return "there is no GPU of this number"; }
 
@@ -23,14 +34,12 @@ ddpc_batch* ddpc_begin(int device, void* /*stream*/, int64_t count, const ddpc_t
   std::vector<DeviceTensor> list;
   for (std::int64_t i = 0; i < count; ++i)
     list.push_back({tensors[i].data, static_cast<DType>(tensors[i].dtype), tensors[i].numel});
-  return new ddpc_batch{FoundByCpu(list, copy != 0)};
+  return new ddpc_batch{FoundByCpu(list, copy != 0), device};
 }
 
-int ddpc_ready(ddpc_batch* batch) { return ++batch->asked > 2 ? 1 : 0; }
-
 int ddpc_wait(ddpc_batch* batch) {
-  batch->asked = 3;
-  return 0;
+  held.wait(1);
+  return batch->device == 8 ? -1 : 0;
 }
 
 int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_digest* result) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tensors of a GPU, through the C API into the record: tests/fakes/cuda_library.cpp stands in for
-// the GPU, and is ready when it has been asked twice.
+// the GPU.
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "lib/record/probe_api.h"
@@ -19,6 +22,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 constexpr char kHeader[] =
@@ -41,6 +45,11 @@ class DeviceRecord : public testing::Test {
     return ddpd_observe_on_device(record_, static_cast<int>(Stage::kWeight), what, device, nullptr,
                                   1, ids, data);
   }
+  // Whether the GPU comes no further.
+  static void hold(bool held) {
+    void* library = ::dlopen(DDP_DOCTOR_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+    reinterpret_cast<void (*)(int)>(::dlsym(library, "ddpc_fake_hold"))(held ? 1 : 0);
+  }
   void write_step(int number) {
     const auto text = R"({"step":)" + std::to_string(number) + "}";
     ASSERT_EQ(ddpd_step(record_, text.c_str()), 0) << ddpd_error();
@@ -59,12 +68,16 @@ class DeviceRecord : public testing::Test {
 };
 
 TEST_F(DeviceRecord, HasWhatTheGpuSawOnceItHasComeSoFar) {
+  hold(true);
   ASSERT_EQ(observe(DDPD_DIGEST | DDPD_SAMPLE | DDPD_KEEP), 0) << ddpd_error();
   write_step(1);
-  EXPECT_THAT(steps(), IsEmpty());
   write_step(2);
-  write_step(3);
-  ASSERT_THAT(steps(), SizeIs(3));
+  EXPECT_THAT(steps(), IsEmpty());
+  hold(false);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (steps().size() < 2 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_THAT(steps(), SizeIs(2));
   const StepRecord step = steps().front();
   EXPECT_EQ(step.step, 1);
   ASSERT_THAT(step.observations, SizeIs(1));
@@ -97,12 +110,37 @@ TEST_F(DeviceRecord, TakesTheLossFromTheGpu) {
   EXPECT_EQ(steps().at(0).loss, 3.0);
 }
 
+// A kernel that reads there would end the program.
+TEST_F(DeviceRecord, AsksNothingOfATensorWithoutMemory) {
+  EXPECT_NE(ddpd_loss_on_device(record_, 0, nullptr, nullptr, "float32"), 0);
+  EXPECT_THAT(ddpd_error(), HasSubstr("no memory"));
+  const std::int32_t ids[] = {0};
+  const void* data[] = {nullptr};
+  EXPECT_NE(ddpd_observe_on_device(record_, static_cast<int>(Stage::kWeight), DDPD_DIGEST, 0,
+                                   nullptr, 1, ids, data),
+            0);
+  EXPECT_THAT(ddpd_error(), HasSubstr("no memory"));
+}
+
 TEST_F(DeviceRecord, ForgetsWhatWasAskedOfTheGpu) {
   ASSERT_EQ(observe(DDPD_DIGEST), 0);
   ddpd_forget(record_);
   write_step(1);
   ASSERT_THAT(steps(), SizeIs(1));
   EXPECT_THAT(steps()[0].observations, IsEmpty());
+}
+
+TEST_F(DeviceRecord, SaysThatAStepOfABrokenGpuIsLost) {
+  ASSERT_EQ(observe(DDPD_DIGEST, 8), 0);
+  write_step(1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (ddpd_step(record_, R"({"step":2})") == 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(ddpd_error(), HasSubstr("no GPU of this number"));
+  write_step(3);
+  close();
+  ASSERT_THAT(steps(), Not(IsEmpty()));
+  EXPECT_EQ(steps().back().step, 3);
 }
 
 TEST_F(DeviceRecord, SaysWhyAGpuCannotBeUsed) {

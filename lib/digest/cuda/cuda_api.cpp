@@ -204,7 +204,7 @@ struct ddpc_batch {
     check(driver().stream_capturing(stream, &capturing), "querying the stream");
     if (capturing != 0)
       throw Error("the stream is being captured into a CUDA graph: no kernel may be added");
-    check(driver().event_create(&done_, kEventNoTiming), "creating an event");
+    check(driver().event_create(&done_, kEventNoTiming | kEventBlockingSync), "creating an event");
     // The results, followed by the input for the GPU.
     gpu_.take_back();
     memory_ = gpu_.memory.take(plan_.bytes() + plan_.bytes_of_launches());
@@ -226,15 +226,6 @@ struct ddpc_batch {
   ddpc_batch(const ddpc_batch&) = delete;
   ddpc_batch& operator=(const ddpc_batch&) = delete;
 
-  bool ready() {
-    if (is_ready_) return true;
-    const Within within(gpu_.context());
-    const Result result = driver().event_query(done_);
-    if (result == kNotReady) return false;
-    check(result, "querying whether the digests are ready");
-    return is_ready_ = true;
-  }
-
   void wait() {
     const Within within(gpu_.context());
     check(driver().event_wait(done_), "waiting for the digests");
@@ -242,7 +233,7 @@ struct ddpc_batch {
   }
 
   DeviceDigest result(std::int64_t tensor) const {
-    if (!is_ready_) throw Error("the digests are not ready yet: call ddpc_ready() first");
+    if (!is_ready_) throw Error("the digests are not ready yet: call ddpc_wait() first");
     return plan_.result(static_cast<std::size_t>(tensor), memory_.data);
   }
 
@@ -266,11 +257,6 @@ ddpc_batch* ddpc_begin(int device, void* stream, int64_t count, const ddpc_tenso
     batch = new ddpc_batch(gpu(device), stream, list, copy != 0);
   });
   return batch;
-}
-
-int ddpc_ready(ddpc_batch* batch) {
-  bool ready = false;
-  return guarded([&] { ready = batch->ready(); }) ? ready : -1;
 }
 
 int ddpc_wait(ddpc_batch* batch) {

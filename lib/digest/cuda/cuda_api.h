@@ -3,8 +3,8 @@
  * loaded when a program has the first such tensor, and links neither CUDA nor torch;
  * lib/digest/device.h calls it.
  *
- * Looking is asked for on the program's own stream, and done there in its turn; nobody waits. What
- * is found comes with ddpc_ready(). Any thread may call any function. Those that can fail return
+ * Looking is asked for on the program's own stream, and done there in its turn. What is found is
+ * there once ddpc_wait() has returned. Any thread may call any function. Those that can fail return
  * null or a negative number, and ddpc_error() says why, for the calling thread. */
 #pragma once
 
@@ -41,11 +41,9 @@ const char* ddpc_error(void);
  * captured into a graph is refused. */
 ddpc_batch* ddpc_begin(int device, void* stream, int64_t count, const ddpc_tensor* tensors,
                        int copy);
-/* 1: all of it has been looked at; 0: not yet. */
-int ddpc_ready(ddpc_batch* batch);
-/* Returns when it is ready: for the end of a record. */
+/* Returns when all of it has been looked at; the thread sleeps until then. */
 int ddpc_wait(ddpc_batch* batch);
-/* Of a batch that is ready. */
+/* Of a batch that was waited for. */
 int ddpc_result(const ddpc_batch* batch, int64_t tensor, ddpc_digest* result);
 void ddpc_end(ddpc_batch* batch);
 

@@ -16,7 +16,7 @@ using DevicePointer = std::uint64_t;
 
 constexpr Result kNotReady = 600;
 constexpr unsigned kHostPortable = 1, kHostMapped = 2;
-constexpr unsigned kEventNoTiming = 2;
+constexpr unsigned kEventBlockingSync = 1, kEventNoTiming = 2;
 constexpr int kCaptureRelaxed = 2;
 
 struct Driver {

@@ -348,7 +348,7 @@ def _state_of(optimizer):
     checksum = 0
     for state in optimizer.state.values():
         for value in state.values() if isinstance(state, dict) else ():
-            if hasattr(value, "data_ptr") and value.device.type == "cpu" and value.is_contiguous() and value.numel():
+            if hasattr(value, "data_ptr") and value.device.type == "cpu" and value.is_contiguous() and value.data_ptr():
                 memory = (ctypes.c_char * (value.numel() * value.element_size())).from_address(value.data_ptr())
                 checksum = zlib.crc32(memory, checksum)
     return [len(optimizer.state), checksum]

@@ -495,27 +495,30 @@ class Tensors:
     def _observe_on_device(self, stage, what, device, pairs):
         if self._capturing():
             return
-        with self.torch.no_grad():
-            # Copies made here are freed in stream order, after they were examined.
-            dense = [_dense(tensor.detach(), self.torch.strided) for _, tensor in pairs]
-            there = [one.data_ptr() != 0 or one.numel() == 0 for one in dense]  # else its storage was freed
-            pairs, dense = list(itertools.compress(pairs, there)), list(itertools.compress(dense, there))
-            stream = self.torch.cuda.current_stream(device).cuda_stream
-            try:
-                self.session.record.observe_on_device(
-                    stage, what, device, stream, [entry.id for entry, _ in pairs], [tensor.data_ptr() for tensor in dense])
-            except native.RecordError as error:
-                self._give_up_devices(error)
-                for entry, tensor in pairs:
-                    self._observe_odd(stage, what, entry, tensor)
+        strided, own = self.torch.strided, (self.torch.Tensor, self.torch.nn.Parameter)
+        # Copies made here are freed in stream order, after they were examined.
+        dense = [
+            tensor if type(tensor) in own and tensor.layout is strided and tensor.is_contiguous() else _dense(tensor, strided)
+            for _, tensor in pairs]
+        pointers = [tensor.data_ptr() for tensor in dense]
+        if not all(pointers):  # 0: its storage was freed, or it is empty
+            there = [pointer != 0 or entry.numel == 0 for pointer, (entry, _) in zip(pointers, pairs)]
+            pairs, pointers = list(itertools.compress(pairs, there)), list(itertools.compress(pointers, there))
+        stream = self.torch.cuda.current_stream(device).cuda_stream
+        try:
+            self.session.record.observe_on_device(stage, what, device, stream, [entry.id for entry, _ in pairs], pointers)
+        except native.RecordError as error:
+            self._give_up_devices(error)
+            for entry, tensor in pairs:
+                self._observe_odd(stage, what, entry, tensor)
 
     def loss(self, tensor):
         """The value of the loss; None if the GPU writes it to the record."""
-        tensor = tensor.detach()
+        tensor = placements.local(tensor.detach())
         name = str(tensor.dtype)[len("torch."):]
         if tensor.is_cuda and self._capturing():
             return None
-        if self.on_device and tensor.is_cuda and name in DTYPES:
+        if self.on_device and tensor.is_cuda and name in DTYPES and tensor.data_ptr():
             device = tensor.device.index
             try:
                 self.session.record.loss_on_device(device, self.torch.cuda.current_stream(device).cuda_stream, tensor.data_ptr(), name)
@@ -585,6 +588,7 @@ def _is_plain(tensor, entry, strided):
 
 
 def _dense(tensor, strided):
+    tensor = tensor.detach()
     return (tensor if tensor.layout is strided else tensor.to_dense()).contiguous()
 
 
