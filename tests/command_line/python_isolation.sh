@@ -44,3 +44,9 @@ printed '--fix-budget \(0.001 s\) was used up'
 printed 'call the wrapper here'; not_printed '^    \+ '
 doctor 2 run --fix --fix-budget soon resumes.py
 complained 'give seconds \(600\), or a multiple'
+
+# Where no view is possible, nothing is run at all, unless that is asked for.
+rm -f checkpoint.pt log.txt
+project=$PWD
+[ ! -w / ] || (cd / && doctor 2 run --fix --repeats 0 "$project/resumes.py" -- "$project" && complained 'cannot be isolated from / \(/ is not a folder of its own\)' && complained 'in-place') || exit 1
+[ ! -e checkpoint.pt ] && [ ! -e log.txt ] || fail "the program was run"

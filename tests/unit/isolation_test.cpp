@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = Isolation::Kind;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
@@ -236,6 +237,19 @@ TEST_P(CopyTest, SaysIfTheOriginalWasReached) {
   const auto view = apart->view();
   run(*view, "touch " + (project_ / "model.pt").string());
   EXPECT_THROW(view->written(), Error);
+}
+
+// A file that takes no room on the disk, and would as a copy.
+TEST_P(CopyTest, RefusesWhatIsTooLargeBeforeItIsCopied) {
+  write(project_ / "data.bin", "");
+  fs::resize_file(project_ / "data.bin", std::uintmax_t{1} << 40);
+  try {
+    isolation();
+    GTEST_SKIP() << "a file system with reflinks";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is larger than 1073 MB, too large for a copy"));
+  }
+  EXPECT_TRUE(fs::is_empty(temporary_));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CopyTest, testing::Values(Kind::kCopy));

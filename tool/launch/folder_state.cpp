@@ -77,7 +77,7 @@ std::vector<fs::path> changed_files(const Listing& before, const Listing& after)
   return changed;
 }
 
-bool copy_file_to(const fs::path& from, const fs::path& to, bool* reflinked) {
+bool copy_file_to(const fs::path& from, const fs::path& to, std::int64_t* room) {
   const int in = open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (in < 0) return false;
   struct stat status = {};
@@ -85,7 +85,10 @@ bool copy_file_to(const fs::path& from, const fs::path& to, bool* reflinked) {
   const int out = open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   bool done = out >= 0;
   const bool linked = done && ioctl(out, FICLONE, in) == 0;
-  if (reflinked != nullptr) *reflinked = linked;
+  if (done && !linked && room != nullptr) {
+    done = status.st_size <= *room;
+    if (done) *room -= status.st_size;
+  }
   for (std::int64_t left = status.st_size; done && !linked && left > 0;) {
     const ssize_t copied = copy_file_range(in, nullptr, out, nullptr, left, 0);
     if (copied > 0) {
@@ -102,6 +105,7 @@ bool copy_file_to(const fs::path& from, const fs::path& to, bool* reflinked) {
     futimens(out, times);
   }
   if (out >= 0) close(out);
+  if (out >= 0 && !done) unlink(to.c_str());
   close(in);
   return done;
 }
@@ -128,12 +132,8 @@ void FolderState::keep(const fs::path& store) {
   std::int64_t left = kMaxBytes;
   for (const auto& file : files) {
     if (kept_.size() == kMaxCopies) break;
-    if (file->second.st_size > left) continue;
     const fs::path content = store / std::to_string(kept_.size());
-    bool reflinked = false;
-    if (!copy_file_to(folder_ / file->first, content, &reflinked)) continue;
-    kept_[file->first] = content;
-    if (!reflinked) left -= file->second.st_size;
+    if (copy_file_to(folder_ / file->first, content, &left)) kept_[file->first] = content;
   }
 }
 

@@ -29,9 +29,10 @@ Listing list_folder(const std::filesystem::path& folder, const std::filesystem::
 // Files that were written, made or removed between the two, without Python's caches.
 std::vector<std::filesystem::path> changed_files(const Listing& before, const Listing& after);
 
-// As a reflink where the file system can, otherwise as a copy. False if it cannot be read.
+// As a reflink where the file system can, otherwise as a copy, which takes its size from `room`
+// (bytes). False, and no file, if it cannot be read or written, or there is too little room.
 bool copy_file_to(const std::filesystem::path& from, const std::filesystem::path& to,
-                  bool* reflinked = nullptr);
+                  std::int64_t* room = nullptr);
 
 // A file changed, and what it held was not kept.
 class ContentLost : public Error {

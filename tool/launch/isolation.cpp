@@ -254,15 +254,17 @@ void copy_folder(const fs::path& from, const fs::path& to, const Listing& listin
   std::int64_t left = kMaxCopied;
   for (const auto& [path, status] : listing) {  // a folder before what is in it
     std::error_code failure;
-    bool reflinked = false;
     if (S_ISDIR(status.st_mode)) {
       make_folders(from, to, path);
     } else if (S_ISLNK(status.st_mode)) {
       fs::copy_symlink(from / path, to / path, failure);
-    } else if (S_ISREG(status.st_mode) && copy_file_to(from / path, to / path, &reflinked) &&
-               !reflinked && (left -= status.st_size) < 0) {
-      throw Error(fmt::format("{} is larger than {} MB, too large for a copy", from.string(),
-                              kMaxCopied / 1'000'000));
+    } else if (S_ISREG(status.st_mode) && !copy_file_to(from / path, to / path, &left)) {
+      if (status.st_size > left)
+        throw Error(fmt::format("{} is larger than {} MB, too large for a copy", from.string(),
+                                kMaxCopied / 1'000'000));
+      if (access((from / path).c_str(), R_OK) == 0)
+        throw Error(fmt::format("{} cannot be copied to {}: is the disk full?",
+                                (from / path).string(), to.string()));
     }
   }
 }
