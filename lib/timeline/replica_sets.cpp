@@ -132,6 +132,15 @@ bool spanned(const Layout& layout, const std::vector<Ranks>& sets) {
          });
 }
 
+// "2 parameters of which each rank has its own (head.weight, head.bias)"
+std::string counted(std::vector<std::string> names, const std::string& what) {
+  constexpr std::size_t kNamed = 3;
+  const std::size_t count = names.size();
+  if (count > kNamed) names.resize(kNamed);
+  return fmt::format("{} parameter{} {} ({}{})", count, count == 1 ? "" : "s", what,
+                     fmt::join(names, ", "), count > kNamed ? ", ..." : "");
+}
+
 // Which parameters are not compared with all ranks because these hold different parts of them.
 void note_parts(Timeline& timeline) {
   std::map<std::string, std::vector<std::string>> by_source;
@@ -140,21 +149,25 @@ void note_parts(Timeline& timeline) {
   for (const auto& [name, all] : timeline.layout.placements) {
     if (!known.contains(name)) by_source[all.front().placement.source].push_back(name);
   }
-  for (auto& [source, names] : by_source) {
-    const std::size_t count = names.size();
-    constexpr std::size_t kNamed = 3;
-    if (count > kNamed) names.resize(kNamed);
-    timeline.notes.push_back(
-        fmt::format("not compared: {} parameter{} that {} spreads over the "
-                    "ranks ({}{})",
-                    count, count == 1 ? "" : "s", source, fmt::join(names, ", "),
-                    count > kNamed ? ", ..." : ""));
-  }
+  for (const auto& [source, names] : by_source)
+    timeline.notes.push_back("not compared: " +
+                             counted(names, fmt::format("that {} spreads over the ranks", source)));
   for (const auto& [model, count] : timeline.layout.unexamined)
     timeline.notes.push_back(
         fmt::format("not compared: {} tensor{} of {}, which no wrapper and no "
                     "optimizer holds",
                     count, count == 1 ? "" : "s", model));
+}
+
+void note_each_ranks_own(Timeline& timeline) {
+  std::vector<std::string> own;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "parameter" && timeline.rank_local.contains(tensor.id) &&
+        !timeline.placed().of.contains(tensor.id))
+      own.push_back(tensor.name);
+  }
+  if (!own.empty())
+    timeline.notes.push_back("not compared: " + counted(own, "of which each rank has its own"));
 }
 
 }  // namespace
@@ -188,6 +201,7 @@ void tell_replicas_apart(Timeline& timeline) {
   timeline.place(groups);
   if (timeline.on_mesh()) timeline.dimensions = dimensions_of(timeline);
   timeline.rank_local = rank_local_parameters(timeline, start, *groups);
+  note_each_ranks_own(timeline);
   timeline.updated_by_some = updated_by_some(timeline);
   if (const auto count = timeline.updated_by_some.size(); count > 0)
     timeline.notes.push_back(fmt::format(

@@ -50,3 +50,53 @@ rm -f checkpoint.pt log.txt
 project=$PWD
 [ ! -w / ] || (cd / && doctor 2 run --fix --repeats 0 "$project/resumes.py" -- "$project" && complained 'cannot be isolated from / \(/ is not a folder of its own\)' && complained 'in-place') || exit 1
 [ ! -e checkpoint.pt ] && [ ! -e log.txt ] || fail "the program was run"
+
+# A change that was tried and did not help is words, with what came of it.
+cat >two_ways.py <<'PROGRAM'
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+ddp = DDP(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(8):
+    optimizer.zero_grad()
+    if step % 2 == 0:
+        outputs = ddp.module(torch.randn(4, 8))
+    else:
+        outputs = ddp.module(torch.randn(4, 8) * 2)
+    outputs.square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+PROGRAM
+doctor 1 run --fix --repeats 0 two_ways.py
+printed 'did not help'; not_printed '^    \+ '
+
+# A run that is under way when the time is over proves nothing, neither way.
+cat >slow_again.py <<PROGRAM
+import os, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+mark = "$work/ran-" + os.environ["RANK"]
+if os.path.exists(mark):
+    time.sleep(600)
+open(mark, "w").close()
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+ddp = DDP(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(6):
+    optimizer.zero_grad()
+    ddp.module(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+PROGRAM
+doctor 1 run --fix --repeats 0 --fix-budget 5 slow_again.py
+printed 'Tested: whether ddp fixes it is not known: --fix-budget \(5 s\) ended this run'
+not_printed 'does not fix it'; not_printed '^    \+ '

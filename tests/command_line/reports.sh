@@ -36,3 +36,11 @@ printf '#!/bin/sh\necho "error while loading shared libraries: libtorch_cpu.so" 
 chmod +x "$work/broken/libexec/ddp-doctor/script-probe"
 DDP_DOCTOR_HOME=$work/broken doctor 2 run "$EXAMPLES/orphan.pt" --strategies ddp
 complained 'exited 127\): error while loading shared libraries'
+
+# More ranks than files may be open at once.
+python3 "$here/../../bench/diagnosis.py" --doctor "$DDP_DOCTOR" --ranks 64 --steps 60 --parameters 4 --bug 30 --out "$work/many" >/dev/null || exit 1
+doctor 1 report "$work/many" --format json
+json 'found[0] == "DDP104" and r["world_size"] == 64'
+mv "$work/out" "$work/many.json"
+(ulimit -n 24 && doctor 1 report "$work/many" --format json) || exit 1
+cmp -s "$work/out" "$work/many.json" || fail "$last: not the same report"

@@ -135,11 +135,13 @@ std::string cost_beside(const RunReport& run) {
 }
 
 std::string why_not(const RunReport& run, const RunReport& first) {
-  if (run.changes.empty() && !run.unapplied.empty()) return run.unapplied.front();
-  std::string text = run.outcome;
   for (const auto& note : run.info.notes) {
-    if (note.starts_with("--fix-budget")) text += "; " + note;
+    if (note.starts_with("--fix-budget"))
+      return fmt::format("whether {} fixes it is not known: {}", run.info.strategy, note);
   }
+  std::string text = run.info.strategy + " does not fix it here: ";
+  if (run.changes.empty() && !run.unapplied.empty()) return text + run.unapplied.front();
+  text += run.outcome;
   if (run.completed && !as_long(run, first))
     text += fmt::format("; it has only {}, and the first run had {}",
                         count_of(run.steps_table.size(), "examined step"),
@@ -190,8 +192,7 @@ void prove(Report& report, Finding& finding) {
   const RunReport& best = *tried.runs.front();
   Proof proof{static_cast<int>(&best - report.runs.data()), best.info.strategy, tried.cured, ""};
   if (!proof.cured) {
-    proof.text =
-        fmt::format("{} does not fix it here: {}", best.info.strategy, why_not(best, first));
+    proof.text = why_not(best, first);
   } else {
     // The other one stays an alternative: proofs may be attached again, to a filtered report.
     auto& prescription = finding.prescription;
