@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A mixture of experts: each rank has an expert of its own, outside of DDP, and tokens travel to it by all-to-all."""
+"""A mixture of experts: each rank has an expert of its own, outside of DDP, and tokens travel to it by all-to-all. Halfway the router
+collapses: all tokens go to one expert, and the other one's gradient is zero."""
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -62,6 +63,7 @@ def mixture(expert, tokens, weights):
 def main():
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
     router, head = DDP(Router(world)), DDP(nn.Linear(DIM, 1))
     torch.manual_seed(rank)
     expert = Expert()
@@ -69,6 +71,8 @@ def main():
         parameter.register_hook(lambda gradient: gradient / world)  # it serves all ranks, whose losses are means
     optimizer = torch.optim.AdamW([*router.parameters(), *expert.parameters(), *head.parameters()], lr=1e-2)
     for step in range(20):
+        if step == 10:
+            router.module.gate.bias.data.copy_(torch.tensor([9.0, -9.0]))
         x = torch.randn(32, 8)
         tokens, weights = router(x)
         loss = F.mse_loss(head(tokens + mixture(expert, tokens, weights)).squeeze(-1), x[:, 0] * x[:, 1])
@@ -77,6 +81,7 @@ def main():
         optimizer.step()
         if rank == 0 and step % 5 == 0:
             print(f"step {step}: loss {loss.item():.4f}")
+    del router, head, tokens, weights, loss  # with torch 1.13, a wrapper that outlives its process group may hang
     dist.destroy_process_group()
 
 

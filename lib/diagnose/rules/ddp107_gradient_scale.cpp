@@ -30,10 +30,18 @@ std::optional<Sample> local(const TimelineStep& step, int rank, int id, bool by_
   return reduced ? reduced : step.sample(rank, id, Stage::kLocalGradient);
 }
 
+// What each rank has for itself is not synchronized: an expert that got no token has a zero
+// gradient, and the other one's is twice their mean.
+std::vector<int> on_several_ranks(const Timeline& timeline) {
+  std::vector<int> ids = timeline.trainable();
+  std::erase_if(ids, [&](int id) { return timeline.rank_local.contains(id); });
+  return ids;
+}
+
 // The collectives are large enough to have synchronized all gradients, not only a metric.
 bool all_gradients_by_hand(const Timeline& timeline, const TimelineStep& step) {
   std::int64_t needed = 0;
-  for (int id : timeline.trainable())
+  for (int id : on_several_ranks(timeline))
     needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
   std::int64_t sent = 0;
   for (const auto* call : synchronizing_calls(timeline, step)) {
@@ -52,7 +60,7 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
     bool all = true;
   };
   std::vector<Sums> sums;
-  for (int id : timeline.trainable()) {
+  for (int id : on_several_ranks(timeline)) {
     const auto after = synchronized(step, timeline.first_rank(), id, by_hand);
     if (!after) continue;
     const std::vector<double> zeros(after->values.size(), 0.0);
