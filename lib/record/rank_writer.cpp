@@ -190,12 +190,12 @@ void RankWriter::write_step(StepRecord step) {
   if (pending_.asked.empty() && waiting_.empty()) {
     write(step, pending_);
   } else {
-    wait_for_the_gpu(lock, std::move(step));
+    write_later(lock, std::move(step));
   }
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void RankWriter::wait_for_the_gpu(std::unique_lock<std::mutex>& lock, StepRecord step) {
+void RankWriter::write_later(std::unique_lock<std::mutex>& lock, StepRecord step) {
   waiting_.push_back({std::move(step), std::move(pending_)});
   pending_ = {};
   if (finisher_ == nullptr) {

@@ -158,7 +158,7 @@ class RankWriter {
     StepRecord step;
     Pending seen;
   };
-  void wait_for_the_gpu(std::unique_lock<std::mutex>& lock, StepRecord step);
+  void write_later(std::unique_lock<std::mutex>& lock, StepRecord step);
   void write_waiting_steps() noexcept;
   void finish_waiting_steps();
   void write(StepRecord& step, Pending& seen);
