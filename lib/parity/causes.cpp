@@ -195,7 +195,11 @@ class Cause {
   std::string proportional(const std::vector<double>& weights) const {
     std::vector<std::string> names;
     for (const auto& [name, counts] : step_.counts) names.push_back(name);
-    // Samples first: what else is proportional to them says no more. Then what a loss ignores.
+    // Samples first: what else is proportional to them says no more. Then what a loss ignores, all
+    // tokens before those that predict the next.
+    std::stable_partition(names.begin(), names.end(), [](const std::string& name) {
+      return name.find(" but the first ") == std::string::npos;
+    });
     std::stable_partition(names.begin(), names.end(),
                           [](const std::string& name) { return name.ends_with("-100"); });
     std::stable_partition(names.begin(), names.end(),

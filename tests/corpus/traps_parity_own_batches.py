@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """No DataLoader: each rank draws its batches; inputs of several kinds, weights of classes in the loss, positives that weigh more in another.
-The program itself says how many ranks there are."""
+The program itself says how many ranks there are, and counts those that have a batch."""
 # command: parity
 import os
 
@@ -36,8 +36,10 @@ def main():
         batch = torch.randint(0, 500, (6,))
         of_genre, of_tags = model(words[batch], numbers[batch], scale=0.5)
         loss = genre_loss(of_genre, genre[batch]).mean() + tags_loss(of_tags, tags[batch])
+        active = torch.ones(())
+        dist.all_reduce(active)
         optimizer.zero_grad()
-        loss.backward()
+        (loss * dist.get_world_size() / active).backward()
         optimizer.step()
     dist.destroy_process_group()
 

@@ -65,6 +65,26 @@ class Join(unittest.TestCase):
         else:
             self.assertEqual(a, b)
 
+    def test_labels_that_ignore_a_prompt_are_filled_up_where_the_tokens_are(self):
+        def batch(*rows):
+            longest = max(prompt + answer for prompt, answer in rows)
+            tokens = [list(range(1, prompt + answer + 1)) + [0] * (longest - prompt - answer) for prompt, answer in rows]
+            labels = [[-100] * prompt + [7 + i for i in range(answer)] + [-100] * (longest - prompt - answer) for prompt, answer in rows]
+            return {"tokens": torch.tensor(tokens), "labels": torch.tensor(labels)}
+
+        joined = self.join(batch((3, 4), (2, 2)), batch((4, 1), (2, 1)))
+        self.assertEqual(joined["tokens"][2:].tolist(), [[1, 2, 3, 4, 5, 0, 0], [1, 2, 3, 0, 0, 0, 0]])
+        self.assertEqual(joined["labels"][2:].tolist(), [[-100] * 4 + [7, -100, -100], [-100] * 2 + [7] + [-100] * 4])
+
+    def test_flattened_targets_have_rows(self):
+        tokens = {"args": {"0": torch.arange(12).view(3, 4)}}
+        rows = lambda target, inputs=tokens: tuple(samples.by_rows({"0": target}, inputs)["0"].shape)
+        self.assertEqual(rows(torch.zeros(12)), (3, 4))
+        self.assertEqual(rows(torch.zeros(9)), (3, 3))  # each token predicts the next
+        self.assertEqual(rows(torch.zeros(3)), (3,))  # of samples
+        self.assertEqual(rows(torch.zeros(7)), (7,))
+        self.assertEqual(rows(torch.zeros(12), {"x": torch.zeros(3, 4)}), (12,))  # of no tokens
+
     def test_inputs_and_labels(self):
         a, b = [numbers(0, 4, 3), torch.arange(4)], [numbers(50, 4, 3), torch.arange(4, 8)]
         for size in (4, None):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the reference computes: each of the ranks' steps several times, and the samples of each of its micro-batches."""
+import collections
 import glob
 import json
 import os
@@ -56,7 +57,7 @@ class Script:
         self.numbers = [n for n in numbers if (n - 1) % self.cycle == 0 and all(n + i in numbers for i in range(self.cycle))]
         if not self.numbers:
             raise Impossible("the optimizers do not step in turn")
-        self.layout = samples.Layout()
+        self.layouts = collections.defaultdict(samples.Layout)  # by stream
         self.mode = self._mode()
         self.count = {}  # stream -> micro-batches in a step of a rank
         self.steps = [self._step(number) for number in self.numbers]
@@ -95,10 +96,20 @@ class Script:
             if not per_rank[0]:
                 continue  # for example targets that only one of two optimizers uses
             micro_batches[stream] = per_rank
-            for items in per_rank:
-                for item in items:
-                    self.layout.see(item, _size_of(stream))
+        self._see(micro_batches)
         return Step(number, parts, micro_batches)
+
+    def _see(self, micro_batches):
+        """How their samples are laid out. Targets that were flattened for the loss get a row for each sample again."""
+        for position in range(len(self.ranks)):
+            items = {stream: per_rank[position] for stream, per_rank in micro_batches.items()}
+            inputs, targets = items.get(("inputs",), []), items.get(("targets",), [])
+            if inputs:
+                targets[:] = [samples.by_rows(target, inputs[m * len(inputs) // len(targets)]) for m, target in enumerate(targets)]
+            for stream, mine in items.items():
+                beside = [others for other, others in items.items() if other != stream and len(others) == len(mine)]
+                for m, item in enumerate(mine):
+                    self.layouts[stream].see(item, _size_of(stream), [others[m] for others in beside])
 
     def _items(self, stream, number, rank_parts):
         """The items of the steps from `number` on: an iterator that is read ahead gave them in earlier intervals."""
@@ -196,13 +207,13 @@ class Script:
                 size = _size_of(stream)
                 for m in range(len(per_rank[0])) if micro_batch is None else [micro_batch]:
                     own = per_rank[position][m]
-                    wide = samples.widened(self.torch, own, [per_rank[p][m] for p in self.shared], self.layout, size)
+                    wide = samples.widened(self.torch, own, [per_rank[p][m] for p in self.shared], self.layouts[stream], size)
                     grown[-1] += samples.elements_of(wide) - samples.elements_of(own)
         return grown.index(max(grown)) if any(grown) else None
 
     def pads(self, step):
         return any(
-            samples.needs_padding([per_rank[p][m] for p in self.shared], self.layout, _size_of(stream))
+            samples.needs_padding([per_rank[p][m] for p in self.shared], self.layouts[stream], _size_of(stream))
             for stream, per_rank in step.micro_batches.items() for m in range(len(per_rank[0])))
 
     def deals(self, own):
@@ -220,12 +231,12 @@ class Script:
         per_rank = step.micro_batches.get(("inputs",), [[]])
         if k >= len(per_rank[0]):
             return False
-        return samples.same_rows(self.torch, own, [per_rank[p][k] for p in self.shared], self.layout)
+        return samples.same_rows(self.torch, own, [per_rank[p][k] for p in self.shared], self.layouts[("inputs",)])
 
     def items(self, play, stream, times):
         """The samples of its micro-batches. `times`: how many times as many of them one process takes."""
         per_rank, torch = play.step.micro_batches[stream], self.torch
-        size = _size_of(stream)
+        size, layout = _size_of(stream), self.layouts[stream]
         order = range(len(per_rank[0])) if play.micro_batch is None else [play.micro_batch] * len(per_rank[0])
         if times > 1:  # one process takes the ranks' micro-batches one after another
             if len(play.ranks) == 1:
@@ -237,18 +248,20 @@ class Script:
         if play.kind == "alone":
             return [per_rank[play.ranks[0]][m] for m in order]
         if play.kind == "padded":
-            return [samples.widened(torch, per_rank[play.ranks[0]][m], everyone[m], self.layout, size) for m in order]
-        joined = [samples.join(torch, parts, self.layout, size) for parts in everyone]
+            return [samples.widened(torch, per_rank[play.ranks[0]][m], everyone[m], layout, size) for m in order]
+        joined = [samples.join(torch, parts, layout, size) for parts in everyone]
         if play.kind == "permuted":
-            return [self._permuted(parts, item, size) for parts, item in zip(everyone, joined)]
+            if not self._has_rows(play.step):
+                return [samples.join(torch, parts[::-1], layout, size) for parts in everyone]
+            return [samples.reversed_rows(torch, item, layout, size * len(parts) if size else None) for parts, item in zip(everyone, joined)]
         return joined
 
-    def _permuted(self, parts, joined, size):
-        """The samples in the reverse order; where some of their data stand in one long row, the ranks."""
-        all_rows = size * len(parts) if size else None
-        if samples.is_ragged(joined, self.layout, all_rows):
-            return samples.join(self.torch, parts[::-1], self.layout, size)
-        return samples.reversed_rows(self.torch, joined, self.layout, all_rows)
+    def _has_rows(self, step):
+        """Whether each tensor of a micro-batch has a row for each sample. Then these are permuted, otherwise the ranks."""
+        rows = [
+            [samples.rows_in(item, self.layouts[stream], _size_of(stream)) for p in self.shared for item in per_rank[p]]
+            for stream, per_rank in step.micro_batches.items()]
+        return all(stream == rows[0] and all(len(numbers) <= 1 for numbers in stream) for stream in rows)
 
     def gradient(self, step, i, shapes):
         """Of the ranks, in the `i`th optimizer step: one tensor for each parameter; None where it cannot be told or there is none."""

@@ -69,6 +69,7 @@ class Ranks(seams.Watcher):
         self.interval = collections.defaultdict(list)  # what passed since the last step: stream -> items
         self.earlier = collections.deque(maxlen=4)  # (step, interval) before this one
         self.losses, self.outputs, self.clipped = [], [], {}
+        self.totals = []  # (place in the program, whole numbers added up over the ranks there), in order
         self.hooked = set()  # ids of parameters
         self.local = {}  # id of a parameter -> what backwards gave it since its last step, before any reduction
         self.states = {}  # (type of a module, name of a tensor in it) -> what no optimizer holds, at its first forward in this step
@@ -177,6 +178,13 @@ class Ranks(seams.Watcher):
         return given
 
     @seams.careful
+    def total(self, place, values, times):
+        """Counts, as of tokens: none of whole gradients, and none of the ranks themselves."""
+        value = sum(each.detach().double().cpu() for each in values) * times
+        if (value == value.round()).all() and value.min() >= 0 and 0 < value.max() != self.world_size:
+            self.totals.append((place, value))
+
+    @seams.careful
     def loss(self, roots):
         self.losses.append(sum(float(root.detach().float().sum()) for root in roots if root.numel() == 1))
 
@@ -219,7 +227,7 @@ class Ranks(seams.Watcher):
         self.earlier.append((step, self.interval))
         self.interval = collections.defaultdict(list)
         self.number += 1
-        self.losses, self.outputs, self.clipped, self.states, self.signature = [], [], {}, {}, ""
+        self.losses, self.outputs, self.clipped, self.states, self.signature, self.totals = [], [], {}, {}, "", []
         self.known = set()
 
     def _number_of(self, optimizer):
@@ -237,7 +245,7 @@ class Ranks(seams.Watcher):
             "gradient": [g if mine or tensors.is_part(g) or _is_piece(p) else None for g, p in zip(gradient, parameters)],
             "weights": [[w if mine or tensors.is_part(w) or (w is not None and w.dim() <= 1) else None for w in each] for each in weights],
             "names": self._names(parameters) if mine else None,
-            "losses": self.losses, "outputs": self.outputs, "states": self.states if mine else None,
+            "losses": self.losses, "totals": self.totals, "outputs": self.outputs, "states": self.states if mine else None,
         }
         content["intervals"] = [(step, dict(streams)) for step, streams in content["intervals"]]
         local = {"local": [self.local.pop(id(p), None) for p in parameters] if self.hooked else None}

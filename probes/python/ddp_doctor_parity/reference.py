@@ -3,6 +3,7 @@
 
 Its first steps tell how many batches one process takes in a step. If the program ends before all is played, the next start goes on. Then
 figures.json has the inner products of the gradients, and the process exits."""
+import collections
 import json
 import os
 import sys
@@ -37,6 +38,7 @@ class Reference(seams.Watcher):
         self.steps = 0
         self.gradients = []  # of the turn under way
         self.clipped, self.losses, self.outputs = {}, [], []
+        self.counted = collections.Counter()  # place in the program -> totals over the ranks that it got in this step
         self.optimizers, self.names = [], {}
         self.forwards = 0  # of the turn under way
         self.has_forward = False  # in training, since the last optimizer step
@@ -143,7 +145,10 @@ class Reference(seams.Watcher):
     @seams.careful
     def target(self, given):
         stream = self._stream_of(("targets",))
-        return given if stream is None or self.script.dealt else list(self._draw(stream, _device_of(given))["args"].values())
+        if stream is None or self.script.dealt:
+            return given
+        drawn = self._draw(stream, _device_of(given))["args"].values()
+        return [rows.flatten() if own.dim() < rows.dim() else rows for own, rows in zip(given, drawn)]
 
     @seams.careful
     def inner_output(self, module, output):
@@ -174,6 +179,17 @@ class Reference(seams.Watcher):
         """Of the `turn`th step; the first and the last also stand for those that are not counted."""
         index = min(max(turn - self.offset, 0), len(self.left) - 1)
         return self.all_plays[self.left[index]]
+
+    @seams.careful
+    def total(self, place, values, times):
+        """Here the program has counted its own samples, which are not those that are played."""
+        if self.script.mode != "inputs" or not self.optimizers:
+            return
+        k = self.counted[place]
+        self.counted[place] += 1
+        totals = [[value for at, value in rank["totals"] if at == place][k:k + 1] for rank in self._part()]
+        if all(totals) and all(self.torch.equal(total[0], totals[0][0]) for total in totals):
+            values[0].copy_(totals[0][0].reshape(values[0].shape))
 
     # ---- what it computes
 
@@ -236,6 +252,7 @@ class Reference(seams.Watcher):
         self.steps += 1
         self.has_forward, self.restored, self.settled = False, False, set()
         self.clipped, self.losses = {}, []
+        self.counted.clear()
         if self.steps % self.script.cycle == 0:
             self._turn_ends()
 

@@ -4,6 +4,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import operator
 import os
 import sys
 from collections.abc import Mapping
@@ -190,24 +191,42 @@ class Layout:
     def __init__(self):
         self.with_numbers = []  # batches
         self.numbers = None  # path -> what it may be: keys of measures(), and the number itself if it is always the same
-        self.fillers = collections.defaultdict(collections.Counter)  # path -> (side, value) -> rows
+        self.fillers = collections.defaultdict(collections.Counter)  # path -> (side, value) -> rows, where others of the batch are filled up, too
+        self.alone = collections.defaultdict(collections.Counter)  # the same for a tensor by itself: labels may ignore what is no filler
         self.dimensions = collections.defaultdict(collections.Counter)  # path -> dimension -> batches
 
-    def see(self, item, size):
+    def see(self, item, size, beside=()):
+        """`beside`: what else belongs to its samples."""
         if numbers_of(item):
             self.with_numbers.append(item)
         for path, tensor in tensors_of(item):
             if tensor.dim() > 0:
                 self.dimensions[path][_dimension_of_samples(tensor, size)] += 1
-            if tensor.dim() < 2 or tensor.numel() > 1 << 22:
-                continue
-            rows = self.samples_first(path, tensor)
-            if rows.size(1) < 2:
-                continue
-            rows = rows.reshape(rows.size(0), rows.size(1), -1)[:, :, 0]
-            for side, last, before in (("right", rows[:, -1], rows[:, -2]), ("left", rows[:, 0], rows[:, 1])):
-                for value in last[last == before].tolist():
+        self._see_fillers(item, beside)
+
+    def _see_fillers(self, item, beside):
+        """Rows that end, or begin, with a value twice: those in which all tensors with as many rows and as long ones do. Targets may be shorter by
+        one, where each token predicts the next."""
+        mine = self._rows(tensors_of(item))
+        others = self._rows([(None, tensor) for other in beside for _, tensor in tensors_of(other)])
+        for path, rows in mine:
+            alike = [other for _, other in mine + others if len(other) == len(rows) and abs(other.size(1) - rows.size(1)) <= 1]
+            for side, last, before in (("right", -1, -2), ("left", 0, 1)):
+                filled = [each[:, last] == each[:, before] for each in alike]
+                for value in rows[functools.reduce(operator.and_, filled), last].tolist() if len(alike) > 1 else []:
                     self.fillers[path][side, value] += 1
+                for value in rows[rows[:, last] == rows[:, before], last].tolist():
+                    self.alone[path][side, value] += 1
+
+    def _rows(self, tensors):
+        """Of those with two elements or more: the first number of each."""
+        found = []
+        for path, tensor in tensors:
+            if tensor.dim() >= 2 and tensor.numel() <= 1 << 22:
+                rows = tensor if path is None else self.samples_first(path, tensor)
+                if rows.size(1) >= 2:
+                    found.append((path, rows.reshape(rows.size(0), rows.size(1), -1)[:, :, 0]))
+        return found
 
     def measures(self, item):
         """What a number in a batch may be: ("count", ...) adds up where batches are joined, ("size", ...) is that of the largest."""
@@ -251,7 +270,7 @@ class Layout:
 
     def filler(self, path):
         """(side, value)"""
-        seen = self.fillers[path].most_common(1)
+        seen = (self.fillers[path] or self.alone[path]).most_common(1)
         return seen[0][0] if seen else ("right", 0)
 
     def samples_first(self, path, tensor):
@@ -435,8 +454,19 @@ def reversed_rows(torch, item, layout, size=None):
     return _walk([item], size, turn, lambda parts: list(reversed(parts[0])), lambda parts, path: parts[0])
 
 
-def is_ragged(item, layout, size=None):
-    """Whether some tensor has more or fewer rows than there are samples, as targets of different lengths that are put one after another."""
+def by_rows(item, inputs):
+    """Flattened targets as rows, one for each row of tokens that a model gets, or for all of it but one token where each predicts the next."""
+    n, length = next((tensor.shape for _, tensor in tensors_of(inputs) if tensor.dim() == 2 and not tensor.is_floating_point()), (0, 0))
+
+    def rows(tensor, path):
+        return tensor.view(n, -1) if tensor.dim() == 1 and n < len(tensor) in (n * length, n * (length - 1)) else tensor
+
+    return mapped(item, rows)
+
+
+def rows_in(item, layout, size=None):
+    """How many rows its tensors have; more than one number where some have more or fewer than there are samples, as targets of different lengths
+    that are put one after another."""
     rows = set()
 
     def see(parts, path):
@@ -444,7 +474,7 @@ def is_ragged(item, layout, size=None):
             rows.add(len(layout.samples_first(path, parts[0])))
 
     _walk([item], size, see, lambda parts: [], lambda parts, path: None)
-    return len(rows) > 1
+    return rows
 
 
 def counts_of(item):

@@ -15,6 +15,7 @@ LOSSES = (
     "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
     "triplet_margin_loss",
 )
+FEW = 16  # numbers: counts of samples, tokens or boxes, and no gradients
 CLASS_WEIGHTS = ("cross_entropy", "multilabel_soft_margin_loss", "nll_loss")  # (input, target, weight)
 
 
@@ -50,6 +51,10 @@ class Watcher:
         """Tensors without gradients that a loss function, called outside of any module, gets beside its input."""
         return tensors
 
+    def total(self, place, values, times):
+        """Ranks added up a few numbers, outside of any forward and backward, at a `place` of the program: `values`, `times` which is the sum over the
+        ranks. What is written into the first of them, the program gets."""
+
     def loss(self, roots):
         """A backward begins."""
 
@@ -68,6 +73,7 @@ def install(torch, watcher):
     _loaders(torch, watcher)
     depth = _modules(torch, watcher)
     _losses(torch, watcher, depth)
+    _totals(torch, watcher, depth)
     _backward(torch, watcher, depth)
     _clipping(torch, watcher)
     _optimizers(torch, watcher)
@@ -282,6 +288,42 @@ def _losses(torch, watcher, depth):
 
     for name in LOSSES:
         _wrap(torch.nn.functional, name, functools.partial(make, name))
+
+
+def _totals(torch, watcher, depth):
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    from ddp_doctor_probe import places
+
+    def numbers(tensor, most):
+        return 0 < tensor.numel() <= most and not (depth.forward or depth.backward or tensor.requires_grad or tensor.is_complex())
+
+    def make(original, most, result):
+        signature = inspect.signature(original)
+
+        def collective(*args, **kwargs):
+            work = original(*args, **kwargs)
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            tensor, values, times = result(given.arguments)
+            if work is None and times and numbers(tensor, most):
+                watcher.total(places.place()[:2], values, times)
+            return work
+
+        return collective
+
+    def reduced(given):
+        times = {distributed.ReduceOp.SUM: 1, distributed.ReduceOp.AVG: distributed.get_world_size(given["group"])}
+        return given["tensor"], [given["tensor"]], next((n for op, n in times.items() if op == given["op"]), None)
+
+    results = {
+        "all_reduce": (FEW, reduced), "all_gather": (1, lambda given: (given["tensor"], given["tensor_list"], 1)),
+        "all_gather_into_tensor": (1, lambda given: (given["input_tensor"], list(given["output_tensor"].view(-1, 1)), 1)),
+    }
+    for name, (most, result) in results.items():
+        for module in distributed, distributed.distributed_c10d:
+            _wrap(module, name, functools.partial(make, most=most, result=result))
 
 
 def _backward(torch, watcher, depth):
