@@ -295,7 +295,11 @@ TEST(CorruptedReduction, NamesTheRankAndWhatItGot) {
   ASSERT_THAT(codes_of(findings), ElementsAre("DDP115"));
   EXPECT_THAT(findings[0].ranks, ElementsAre(1));
   EXPECT_EQ(findings[0].first_step, 1);
-  EXPECT_THAT(findings[0].message, AllOf(HasSubstr("12 of 48 sampled"), HasSubstr("(zeros)")));
+  EXPECT_THAT(findings[0].message,
+              AllOf(HasSubstr("What rank 1 got back from the reduction is neither the rank's own "
+                              "gradient nor the mean of all ranks"),
+                    HasSubstr("12 of 48 sampled"), HasSubstr("(zeros)")));
+  EXPECT_THAT(findings[0].prescription.text, HasSubstr("Check the hardware of rank 1"));
   EXPECT_THAT(codes_of(findings[0].consequences), testing::Contains("DDP102"));
 }
 
