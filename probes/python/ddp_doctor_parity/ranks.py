@@ -69,7 +69,7 @@ class Ranks(seams.Watcher):
         self.interval = collections.defaultdict(list)  # what passed since the last step: stream -> items
         self.earlier = collections.deque(maxlen=4)  # (step, interval) before this one
         self.losses, self.outputs, self.clipped = [], [], {}
-        self.totals = []  # (place in the program, whole numbers added up over the ranks there), in order
+        self.totals = []  # (place in the program, what was counted over the ranks there, or None), in order
         self.hooked = set()  # ids of parameters
         self.local = {}  # id of a parameter -> what backwards gave it since its last step, before any reduction
         self.states = {}  # (type of a module, name of a tensor in it) -> what no optimizer holds, at its first forward in this step
@@ -179,10 +179,14 @@ class Ranks(seams.Watcher):
 
     @seams.careful
     def total(self, place, values, times):
-        """Counts, as of tokens: none of whole gradients, and none of the ranks themselves."""
+        self.totals.append((place, self._count_of(values, times)))
+
+    def _count_of(self, values, times):
+        """Of tokens, samples or boxes, over the ranks; None of other numbers, of gradients, and of the ranks themselves."""
+        if times is None or (self.losses and values[0].numel() > 1):
+            return None
         value = sum(each.detach().double().cpu() for each in values) * times
-        if (value == value.round()).all() and value.min() >= 0 and 0 < value.max() != self.world_size:
-            self.totals.append((place, value))
+        return value if (value == value.round()).all() and value.min() >= 0 and 0 < value.max() != self.world_size else None
 
     @seams.careful
     def loss(self, roots):

@@ -38,7 +38,7 @@ class Reference(seams.Watcher):
         self.steps = 0
         self.gradients = []  # of the turn under way
         self.clipped, self.losses, self.outputs = {}, [], []
-        self.counted = collections.Counter()  # place in the program -> totals over the ranks that it got in this step
+        self.counted = collections.Counter()  # place in the program -> how often it reduced numbers in this step
         self.optimizers, self.names = [], {}
         self.forwards = 0  # of the turn under way
         self.has_forward = False  # in training, since the last optimizer step
@@ -187,9 +187,11 @@ class Reference(seams.Watcher):
             return
         k = self.counted[place]
         self.counted[place] += 1
-        totals = [[value for at, value in rank["totals"] if at == place][k:k + 1] for rank in self._part()]
-        if all(totals) and all(self.torch.equal(total[0], totals[0][0]) for total in totals):
-            values[0].copy_(totals[0][0].reshape(values[0].shape))
+        counts = []
+        for rank in self._part():
+            counts += [count for at, count in rank["totals"] if at == place][k:k + 1]
+        if len(counts) == len(self._part()) and all(count is not None and self.torch.equal(count, counts[0]) for count in counts):
+            values[0].copy_(counts[0].reshape(values[0].shape))
 
     # ---- what it computes
 

@@ -459,7 +459,7 @@ def by_rows(item, inputs):
     n, length = next((tensor.shape for _, tensor in tensors_of(inputs) if tensor.dim() == 2 and not tensor.is_floating_point()), (0, 0))
 
     def rows(tensor, path):
-        return tensor.view(n, -1) if tensor.dim() == 1 and n < len(tensor) in (n * length, n * (length - 1)) else tensor
+        return tensor.reshape(n, -1) if tensor.dim() == 1 and n < len(tensor) in (n * length, n * (length - 1)) else tensor
 
     return mapped(item, rows)
 

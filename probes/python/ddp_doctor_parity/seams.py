@@ -52,8 +52,8 @@ class Watcher:
         return tensors
 
     def total(self, place, values, times):
-        """Ranks added up a few numbers, outside of any forward and backward, at a `place` of the program: `values`, `times` which is the sum over the
-        ranks. What is written into the first of them, the program gets."""
+        """Ranks reduced or gathered a few numbers, outside of any forward and backward, at a `place` of the program: the sum over the ranks is `times`
+        the sum of `values`; None if it is not. What is written into the first of them, the program gets."""
 
     def loss(self, roots):
         """A backward begins."""
@@ -296,34 +296,32 @@ def _totals(torch, watcher, depth):
         return
     from ddp_doctor_probe import places
 
-    def numbers(tensor, most):
-        return 0 < tensor.numel() <= most and not (depth.forward or depth.backward or tensor.requires_grad or tensor.is_complex())
-
-    def make(original, most, result):
+    def make(original, mine, most, sums):
         signature = inspect.signature(original)
 
         def collective(*args, **kwargs):
             work = original(*args, **kwargs)
-            given = signature.bind(*args, **kwargs)
-            given.apply_defaults()
-            tensor, values, times = result(given.arguments)
-            if work is None and times and numbers(tensor, most):
-                watcher.total(places.place()[:2], values, times)
+            if work is None and not (depth.forward or depth.backward):
+                given = signature.bind(*args, **kwargs)
+                given.apply_defaults()
+                tensor = given.arguments.get(mine)
+                if isinstance(tensor, torch.Tensor) and 0 < tensor.numel() <= most and not tensor.requires_grad and not tensor.is_complex():
+                    watcher.total(places.place()[:2], *sums(given.arguments))
             return work
 
         return collective
 
     def reduced(given):
-        times = {distributed.ReduceOp.SUM: 1, distributed.ReduceOp.AVG: distributed.get_world_size(given["group"])}
-        return given["tensor"], [given["tensor"]], next((n for op, n in times.items() if op == given["op"]), None)
+        op, kinds = given.get("op"), distributed.ReduceOp
+        return [given["tensor"]], 1 if op == kinds.SUM else distributed.get_world_size(given.get("group")) if op == kinds.AVG else None
 
-    results = {
-        "all_reduce": (FEW, reduced), "all_gather": (1, lambda given: (given["tensor"], given["tensor_list"], 1)),
-        "all_gather_into_tensor": (1, lambda given: (given["input_tensor"], list(given["output_tensor"].view(-1, 1)), 1)),
+    collectives = {
+        "all_reduce": ("tensor", FEW, reduced), "all_gather": ("tensor", 1, lambda given: (given["tensor_list"], 1)),
+        "all_gather_into_tensor": ("input_tensor", 1, lambda given: (list(given["output_tensor"].flatten()), 1)),
     }
-    for name, (most, result) in results.items():
+    for name, (mine, most, sums) in collectives.items():
         for module in distributed, distributed.distributed_c10d:
-            _wrap(module, name, functools.partial(make, most=most, result=result))
+            _wrap(module, name, functools.partial(make, mine=mine, most=most, sums=sums))
 
 
 def _backward(torch, watcher, depth):
