@@ -182,11 +182,11 @@ class Ranks(seams.Watcher):
         self.totals.append((place, self._count_of(values, times)))
 
     def _count_of(self, values, times):
-        """Of tokens, samples or boxes, over the ranks; None of other numbers, of gradients, and of the ranks themselves."""
+        """Of tokens, samples or boxes, over the ranks; None of other numbers, of gradients, and of the ranks themselves, as of those with a batch."""
         if times is None or (self.losses and values[0].numel() > 1):
             return None
         value = sum(each.detach().double().cpu() for each in values) * times
-        return value if (value == value.round()).all() and value.min() >= 0 and 0 < value.max() != self.world_size else None
+        return value if (value == value.round()).all() and value.min() >= 0 and value.max() > self.world_size else None
 
     @seams.careful
     def loss(self, roots):
