@@ -220,6 +220,10 @@ class Rows(unittest.TestCase):
         for other in ({"x": whole["x"][:3], "n": 7}, {"x": whole["x"] + 1, "n": 7}, {"x": whole["x"], "n": 8}, {"x": whole["x"]}, {"x": 3, "n": 7}):
             self.assertFalse(same(other, parts))
         self.assertTrue(same([whole["x"]], [[samples.Derived()], [samples.Derived()]]))
+        lists = [[numbers(0, 2, 3), numbers(50, 3, 3)], [numbers(90, 1, 3), numbers(95, 4, 3)]]
+        self.assertTrue(same([lists[1][1], *lists[0], lists[1][0]], lists))
+        self.assertFalse(same(lists[0], lists))
+        self.assertFalse(same([*lists[0], *lists[0]], lists))
 
     def test_samples_along_the_second_dimension(self):
         a, b = (numbers(0, 5, 4, 2), torch.arange(20).reshape(5, 4) + 1), (numbers(90, 3, 4, 2), torch.arange(12).reshape(3, 4) + 50)
