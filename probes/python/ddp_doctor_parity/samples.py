@@ -219,7 +219,7 @@ class Layout:
                     self.alone[path][side, value] += 1
 
     def _rows(self, tensors):
-        """Of those with two elements or more: the first number of each."""
+        """(path, rows) of tensors whose rows have two elements or more; of each element the first number."""
         found = []
         for path, tensor in tensors:
             if tensor.dim() >= 2 and tensor.numel() <= 1 << 22:
