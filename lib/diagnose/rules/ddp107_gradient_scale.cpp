@@ -299,8 +299,8 @@ Verdict check_gradient_scale(const Timeline& timeline) {
     return factor;
   Verdict reduced = check_with(timeline, steps, false);
   if (!std::get<std::vector<Finding>>(reduced).empty()) return reduced;
-  // Where each rank has parts of the model, a loop's own all-reduce may rightly sum: the norms beside
-  // tensor parallel layers under sequence parallel.
+  // Where each rank has parts of the model, a loop's own all-reduce may rightly sum: the norms
+  // beside tensor parallel layers under sequence parallel.
   if (!timeline.rank_local.empty()) return reduced;
   return check_with(timeline, steps, true);
 }
