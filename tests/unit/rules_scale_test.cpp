@@ -223,6 +223,17 @@ TEST(ClipBeforeSync, ShowsTheFactorOfEachRank) {
   EXPECT_EQ(findings[0].where->file, "train.py");
 }
 
+// Once an alarm beside DDP101: clipped, and then a barrier.
+TEST(ClipBeforeSync, StaysQuietWhereNothingSynchronizesAfterwards) {
+  auto run = scaled(0.5, 0.25);
+  for (int rank : {0, 1}) {
+    auto clipped = ramp(rank == 0 ? 0.5 : 0.25);
+    clipped[0] = rank == 0 ? 2.5 : -0.75;
+    run.sample(rank, 0, Stage::kGradient, clipped);
+  }
+  EXPECT_FALSE(found("DDP108", run));
+}
+
 TEST(ClipBeforeSync, IsSeenWhereEveryMicroBatchRanUnderNoSync) {
   auto run = by_hand();
   run.call(all_reduce("", 2));

@@ -307,6 +307,22 @@ bool scaled_apart(const Timeline& timeline, const TimelineStep& step,
   return !is_weighted_mean(factors) && !becomes_weighted_mean(timeline, step, factors);
 }
 
+// The optimizer got the gradients as they went into the collectives, such as a barrier: nothing
+// synchronized them.
+bool left_alone(const Timeline& timeline, const TimelineStep& step) {
+  bool compared = false;
+  for (const int id : timeline.trainable()) {
+    for (const int rank : *step.here) {
+      const auto before = step.sample(rank, id, Stage::kCollectiveGradient);
+      const auto after = step.sample(rank, id, Stage::kGradient);
+      if (!before || !after) continue;
+      if (before->values != after->values) return false;
+      compared = true;
+    }
+  }
+  return compared;
+}
+
 std::vector<Finding> clip_in_gradient_hooks(const Timeline& timeline) {
   const auto clipping = clipping_in_gradient_hooks(timeline);
   if (!clipping) return {};
@@ -331,8 +347,9 @@ std::vector<Finding> clip_in_gradient_hooks(const Timeline& timeline) {
 }
 
 Verdict check_clip_before_sync(const Timeline& timeline) {
-  const auto steps = complete_steps(timeline);
+  auto steps = complete_steps(timeline);
   if (auto own = clip_by_own_norm(timeline, steps); !own.empty()) return own;
+  std::erase_if(steps, [&](const auto* step) { return left_alone(timeline, *step); });
   Finding finding = finding_of(kClipBeforeSync);
   std::size_t affected = 0;
   const auto hook = comm_hook_of(timeline);
