@@ -54,6 +54,11 @@ std::string doubt_about(const Comparison& comparison) {
   const auto& figures = comparison.figures();
   const auto& total = comparison.total();
   if (const auto reason = irreproducible(comparison); !reason.empty()) return reason;
+  if (step.apart)
+    return fmt::format(
+        "in step {} the ranks step with gradients of their own, as between the averages of local "
+        "SGD, so there is none of all ranks to compare",
+        step.step);
   if (!figures.frozen_differ.empty())
     return fmt::format(
         "{}, which no optimizer holds, has other weights on each rank, and one process has those "

@@ -25,6 +25,7 @@ ParityStep step_of(const json& content) {
   if (const auto& padded = content.at("padded"); !padded.is_null())
     step.padded = {kAlone + padded.get<std::size_t>(), vectors++};
   if (content.at("again").get<bool>()) step.again = vectors++;
+  step.apart = content.value("apart", false);
   for (const auto& parameter : content.at("parameters")) {
     const auto triangle = parameter.at("products").get<std::vector<double>>();
     if (triangle.size() != vectors * (vectors + 1) / 2)

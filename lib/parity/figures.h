@@ -36,6 +36,7 @@ struct ParityStep {
   };
   std::optional<Padded> padded;
   std::optional<std::size_t> again;  // the vector of the same as kOfOne, in a later step of it
+  bool apart = false;                // ranks stepped with gradients of their own
   std::vector<ParityParameter> parameters;
   std::vector<std::string> not_told;  // whose gradients could not be put together from the shards
   std::vector<double> rank_losses;    // mean over micro-batches

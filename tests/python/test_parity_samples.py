@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Batches of several ranks, joined to one: structures as DataLoaders yield them, padding, order, counts.
+"""Batches and random draws of several ranks, joined to one: structures as DataLoaders yield them, padding, order, counts.
 
 usage: test_parity_samples.py [unittest's options]
 environment: DDP_DOCTOR=bin/ddp-doctor
@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(os.environ["DDP_DOCTOR"]).resolve().parent.parent / "libexec" / "ddp-doctor" / "python"))
 
-from ddp_doctor_parity import Impossible, samples  # noqa: E402
+from ddp_doctor_parity import Impossible, draws, samples, tensors  # noqa: E402
 
 Pair = collections.namedtuple("Pair", "x y")
 
@@ -263,6 +263,46 @@ class Rows(unittest.TestCase):
         joined = samples.join(torch, [a, b], samples.Layout())
         self.assertEqual([tuple(tensor.shape) for tensor in joined["args"].values()], [(4, 3), (10, 1)])
         self.assertEqual(joined["kwargs"], {"scale": 2})
+
+
+class Draws(unittest.TestCase):
+    def given(self, name, shape, *parts, samples=0):
+        own = torch.full(shape, -1.0)
+        return own if draws.give(torch, name, own, list(parts), samples) else None
+
+    def test_have_the_rows_of_all_ranks(self):
+        a, b = numbers(0, 2, 3), numbers(50, 4, 3)
+        self.assertTrue(torch.equal(self.given("randn", (6, 3), a, b), torch.cat([a, b])))
+        self.assertTrue(torch.equal(self.given("randn", (6, 3), a, b, samples=6), torch.cat([a, b]).flip(0)))
+        views_first = self.given("rand", (3, 6), a.t(), b.t())
+        self.assertTrue(torch.equal(views_first, torch.cat([a, b]).t()))
+
+    def test_of_several_rows_for_each_sample(self):
+        a, b = numbers(0, 4, 1), numbers(50, 2, 1)  # 2 and 1 samples
+        self.assertEqual(self.given("rand", (6, 1), a, b, samples=3).flatten().tolist(), [50, 51, 2, 3, 0, 1])
+        self.assertIsNone(self.given("rand", (6, 1), a, b, samples=4))
+
+    def test_leave_what_is_padding(self):
+        self.assertEqual(self.given("rand", (2, 3), numbers(0, 1, 3), numbers(50, 1, 2)).tolist(), [[0, 1, 2], [50, 51, -1]])
+
+    def test_an_order_is_that_of_each_rank(self):
+        a, b = torch.tensor([1.0, 0]), torch.tensor([2.0, 0, 1])
+        self.assertEqual(self.given("randperm", (5,), a, b).tolist(), [1, 0, 4, 2, 3])
+        self.assertEqual(self.given("randperm", (5,), a, b, samples=5).tolist(), [1, 2, 0, 4, 3])
+
+    def test_that_have_no_rows_must_be_the_same_on_all_ranks(self):
+        self.assertEqual(self.given("rand", (1,), torch.ones(1), torch.ones(1)).tolist(), [1])
+        self.assertIsNone(self.given("rand", (1,), torch.ones(1), torch.zeros(1)))
+
+
+class Marks(unittest.TestCase):
+    def test_tell_gradients_of_ranks_apart(self):
+        a, b = torch.randn(20, 30), torch.randn(20, 30)
+        mark = lambda *gradients: [tensors.mark(gradient) for gradient in gradients]
+        self.assertTrue(tensors.marks_differ([mark(a, b), mark(a, a)]))
+        self.assertTrue(tensors.marks_differ([mark(a / a.norm()), mark(b / b.norm())]), "clipped to one norm")
+        self.assertFalse(tensors.marks_differ([mark(a, b), mark(a * (1 + 1e-6), b)]))
+        self.assertFalse(tensors.marks_differ([[None, *mark(a)], [None, *mark(a)]]))
 
 
 if __name__ == "__main__":

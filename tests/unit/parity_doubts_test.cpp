@@ -24,6 +24,8 @@ TEST(ParityDoubt, BeatsAFinding) {
                            [](auto& figures) { figures.random = {"in the forward of Net"}; }},
                           {"Teacher, which no optimizer holds, has other weights on each rank",
                            [](auto& figures) { figures.frozen_differ = {"Teacher"}; }},
+                          {"in step 1 the ranks step with gradients of their own",
+                           [](auto& figures) { figures.steps[0].apart = true; }},
                           {"the model gets other inputs in one process", [](auto& figures) {
                              figures.steps[0].module = {".0.0", "input", 0.1};
                            }}}) {

@@ -58,6 +58,7 @@ class Script:
         if not self.numbers:
             raise Impossible("the optimizers do not step in turn")
         self.layouts = collections.defaultdict(samples.Layout)  # by stream
+        self.fed_inputs = os.path.join(folder, "played", "inputs")  # exists where draws outside of forwards are not one for each sample
         self.mode = self._mode()
         self.count = {}  # stream -> micro-batches in a step of a rank
         self.steps = [self._step(number) for number in self.numbers]
@@ -75,7 +76,7 @@ class Script:
         """Which streams the reference is fed: batches of DataLoaders, or what enters the model and the loss."""
         streams = {stream[0] for _, interval in self.file(self.ranks[0], self.numbers[0])["intervals"] for stream in interval}
         outside = any(where.startswith("between") for where in self.random)
-        return "batches" if "batch" in streams and not outside else "inputs"
+        return "batches" if "batch" in streams and not outside and not os.path.exists(self.fed_inputs) else "inputs"
 
     def feeds(self, stream):
         return (stream[0] == "batch") == (self.mode == "batches")
@@ -255,6 +256,33 @@ class Script:
                 return [samples.join(torch, parts[::-1], layout, size) for parts in everyone]
             return [samples.reversed_rows(torch, item, layout, size * len(parts) if size else None) for parts, item in zip(everyone, joined)]
         return joined
+
+    def draws(self, play, inside, times):
+        """What the ranks drew: for each draw of one process those that it stands for, rank by rank, and the number of their samples if these are in
+        reverse order. None if that cannot be told."""
+        step = play.step
+        drawn = [[value for part in step.parts for value in part[p]["draws"][inside]] for p in range(len(self.ranks))]
+        main = max(step.micro_batches.values(), key=lambda per_rank: len(per_rank[0]))
+        count = len(main[0])
+        if any(len(drawn[p]) != len(drawn[play.ranks[0]]) for p in play.ranks):
+            return None
+        each, rest = divmod(len(drawn[play.ranks[0]]), count)
+        if rest and (times > 1 or play.micro_batch is not None):
+            return None
+        blocks = [drawn[p][m * each:(m + 1) * each] for p in play.ranks for m in range(count)] if times > 1 else []
+        if play.micro_batch is not None:
+            m = play.micro_batch
+            return [([value], 0) for _ in range(count * times) for value in drawn[play.ranks[0]][m * each:(m + 1) * each]]
+        if times > 1:
+            if len(play.ranks) == 1:
+                blocks = blocks * times
+            return [([value], 0) for block in (blocks[::-1] if play.kind == "permuted" else blocks) for value in block]
+        reverse = play.kind == "permuted"
+        if reverse and not self._has_rows(step):
+            return [(list(parts), 0) for parts in zip(*(drawn[p] for p in play.ranks[::-1]))]
+        rows = [sum(samples.rows_of(main[p][m]) for p in play.ranks) if reverse else 0 for m in range(count)]
+        total = len(drawn[play.ranks[0]])
+        return [(list(parts), rows[k * count // total]) for k, parts in enumerate(zip(*(drawn[p] for p in play.ranks)))]
 
     def _has_rows(self, step):
         """Whether each tensor of a micro-batch has a row for each sample. Then these are permuted, otherwise the ranks."""

@@ -69,6 +69,7 @@ class Ranks(seams.Watcher):
         self.interval = collections.defaultdict(list)  # what passed since the last step: stream -> items
         self.earlier = collections.deque(maxlen=4)  # (step, interval) before this one
         self.losses, self.outputs, self.clipped = [], [], {}
+        self.draws = {True: [], False: []}  # what torch drew at random since the last step: inside of forwards and backwards, and outside
         self.totals = []  # (place in the program, what was counted over the ranks there, or None), in order
         self.hooked = set()  # ids of parameters
         self.local = {}  # id of a parameter -> what backwards gave it since its last step, before any reduction
@@ -232,6 +233,7 @@ class Ranks(seams.Watcher):
         self.interval = collections.defaultdict(list)
         self.number += 1
         self.losses, self.outputs, self.clipped, self.states, self.signature, self.totals = [], [], {}, {}, "", []
+        self.draws = {True: [], False: []}
         self.known = set()
 
     def _number_of(self, optimizer):
@@ -247,9 +249,10 @@ class Ranks(seams.Watcher):
         content = {
             "intervals": [*self.earlier, (self.number, self.interval)],
             "gradient": [g if mine or tensors.is_part(g) or _is_piece(p) else None for g, p in zip(gradient, parameters)],
+            "marks": [None if g is None or tensors.is_part(g) or _is_piece(p) else tensors.mark(g) for g, p in zip(gradient, parameters)],
             "weights": [[w if mine or tensors.is_part(w) or (w is not None and w.dim() <= 1) else None for w in each] for each in weights],
             "names": self._names(parameters) if mine else None,
-            "losses": self.losses, "totals": self.totals, "outputs": self.outputs, "states": self.states if mine else None,
+            "losses": self.losses, "totals": self.totals, "outputs": self.outputs, "states": self.states if mine else None, "draws": self.draws,
         }
         content["intervals"] = [(step, dict(streams)) for step, streams in content["intervals"]]
         local = {"local": [self.local.pop(id(p), None) for p in parameters] if self.hooked else None}
@@ -302,6 +305,18 @@ class Ranks(seams.Watcher):
                 if self.optimizers:
                     self.random.add(where)
                 self.random_state = now
+
+    def draw_begins(self, inside):
+        self._random("in a forward" if inside else "between the batch and the optimizer step")
+
+    @seams.careful
+    def draw_ends(self, name, value, inside):
+        """This draw is known, and given to the reference."""
+        if self.random_state is None or not self.optimizers or self.over:
+            return
+        self.draws[inside].append(value.detach().to("cpu", copy=True))
+        if self.number <= self.wanted:
+            self.random_state = self._state()
 
     # ---- the end
 

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from . import Impossible, plays, ranks, samples, seams, tensors
+from . import Impossible, draws, plays, ranks, samples, seams, tensors
 from .figures import inner_products
 
 LEARNING = 4  # steps in which the number of micro-batches must have shown itself
@@ -18,13 +18,13 @@ class Reference(seams.Watcher):
     def __init__(self, torch, folder):
         self.torch, self.folder = torch, folder
         self.out = os.path.join(folder, "figures.json")
+        self.saved = os.path.join(folder, "played")
+        os.makedirs(self.saved, mode=0o700, exist_ok=True)
         try:
             self.script = plays.Script(torch, folder)
             self.all_plays = list(self.script.plays())
         except Impossible as reason:
             self._end({"impossible": str(reason)})
-        self.saved = os.path.join(folder, "played")
-        os.makedirs(self.saved, mode=0o700, exist_ok=True)
         self.left = [i for i in range(len(self.all_plays)) if not os.path.exists(self._file(i))]
         if not self.left:
             self._judge()
@@ -38,6 +38,11 @@ class Reference(seams.Watcher):
         self.steps = 0
         self.gradients = []  # of the turn under way
         self.clipped, self.losses, self.outputs = {}, [], []
+        self.begun = False  # a batch was drawn or a model called
+        self.random = set()  # where this process drew numbers that are not those of the ranks
+        self.draws = {}  # inside or outside -> those of the ranks that this turn plays
+        self.random_draws = collections.Counter()  # of this turn: inside of forwards and backwards, and outside
+        self.unlike = {}  # inside or outside: what was drawn in this turn and is not the ranks'
         self.counted = collections.Counter()  # place in the program -> how often it reduced numbers in this step
         self.optimizers, self.names = [], {}
         self.forwards = 0  # of the turn under way
@@ -55,6 +60,8 @@ class Reference(seams.Watcher):
         """The program fails; after it was given samples, hardly for want of arguments. What has played is not lost: a learning rate's schedule, for
         instance, may end with as many steps as the program expects to make, and the next start goes on."""
         self.raises(kind, error, trace)
+        if False in self.unlike and self.script.mode == "batches":
+            self._feed_inputs()
         if any(self.drawn.values()) and not self.has_played:
             why = "it may not take a batch of this size" if self.script.mode == "batches" else (
                 "it may compute its loss from data that neither a DataLoader nor a model or loss function of PyTorch gets; batches of a DataLoader could be "
@@ -62,7 +69,7 @@ class Reference(seams.Watcher):
             self._end({"impossible": f"on the samples of all ranks the program fails as one process ({kind.__name__}: {error}): {why}"})
 
     def _file(self, index):
-        return os.path.join(self.saved, f"{index:04}.pt")
+        return os.path.join(self.saved, f"{self.script.mode}-{index:04}.pt")
 
     # ---- what the program is given
 
@@ -82,6 +89,7 @@ class Reference(seams.Watcher):
             self.drawn[stream] = min(drawn, self.cycles * self._counts()[stream] * (self.times or 1))
 
     def loader_next(self, loader, original):
+        self.begun = True
         stream = self._stream_of(("batch", *loader))
         if stream is None:
             return original()
@@ -103,6 +111,7 @@ class Reference(seams.Watcher):
 
     @seams.careful
     def forward_begins(self, module, args, kwargs):
+        self.begun = True
         self._restore()
         self._settle(module)
         stream = self._stream_of(("inputs",))
@@ -193,6 +202,39 @@ class Reference(seams.Watcher):
         if len(counts) == len(self._part()) and all(count is not None and self.torch.equal(count, counts[0]) for count in counts):
             values[0].copy_(counts[0].reshape(values[0].shape))
 
+    @seams.careful
+    def draw_ends(self, name, value, inside):
+        """What the loop draws itself is needed where it is fed batches; it may have no row for each sample, which the turn's end judges."""
+        if not self.begun or not self.optimizers or not (inside or self.script.mode == "batches"):
+            return
+        k = self.random_draws[inside]
+        self.random_draws[inside] += 1
+        given = self._draws_of_ranks(inside)
+        if given is None or k >= len(given) or not draws.give(self.torch, name, value, *given[k]):
+            self.unlike.setdefault(inside, f"(torch.{name} of {tuple(value.shape)}), not one for each sample")
+
+    def _draws_of_ranks(self, inside):
+        if inside not in self.draws:
+            self.draws[inside] = self.script.draws(self._play(self.cycles), inside, self.times or 1)
+        return self.draws[inside]
+
+    def _compare_draws(self):
+        """At the end of a turn that counts, whose play is known."""
+        self.draws = {}
+        for inside in (True, False) if self.script.mode == "batches" else (True,):
+            given = self._draws_of_ranks(inside)
+            if given is None or self.random_draws[inside] != len(given):
+                self.unlike.setdefault(inside, "another number of times than on the ranks")
+            if inside in self.unlike and inside:
+                self.random.add(f"in a forward {self.unlike[inside]}")
+            elif inside in self.unlike:
+                self._feed_inputs()
+
+    def _feed_inputs(self):
+        """The next start is fed what the loop makes of its batches and random numbers: what enters the model."""
+        open(self.script.fed_inputs, "w").close()
+        os._exit(0)
+
     # ---- what it computes
 
     def optimizer_made(self, optimizer):
@@ -267,6 +309,12 @@ class Reference(seams.Watcher):
         self.forwards = 0
         if self.times is None:
             self._learn()
+        if self.times is not None and turn >= self.offset:
+            self.cycles = turn
+            self._compare_draws()
+            self.cycles = turn + 1
+        self.draws, self.unlike = {}, {}
+        self.random_draws.clear()
         if self.times is not None and self._regular(turn):
             index = turn - self.offset
             if 0 <= index < len(self.left):
@@ -337,7 +385,7 @@ class Reference(seams.Watcher):
                 else:
                     steps.append(figures)
         self._end({
-            "steps": steps, "random": script.random, "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
+            "steps": steps, "random": sorted({*script.random, *self.random}), "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
             "dealt": script.dealt,
         })
 
@@ -370,6 +418,7 @@ class Reference(seams.Watcher):
         return {
             "step": step.number + i,
             "alone": [script.ranks[position] for position, _ in plays_alone], "padded": padded[0][0] if padded else None, "again": bool(again),
+            "apart": tensors.marks_differ([step.parts[i][position]["marks"] for position in script.shared]),
             "parameters": parameters, "not_told": untold,
             "loss": {"ranks": [sum(losses) / max(1, len(losses)) for losses in ranks_losses], "one": _mean(joined["losses"])},
             "counts": {key: [each[key] for each in counts] for key in common},

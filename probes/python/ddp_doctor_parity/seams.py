@@ -7,6 +7,8 @@ import sys
 import threading
 import weakref
 
+from . import draws
+
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 STOCHASTIC_DEPTH = ("DropPath", "StochasticDepth")  # modules that drop a residual branch by chance
 LOSSES = (
@@ -51,6 +53,12 @@ class Watcher:
         """Tensors without gradients that a loss function, called outside of any module, gets beside its input."""
         return tensors
 
+    def draw_begins(self, inside):
+        """torch is about to draw random numbers; `inside`: in a forward or backward."""
+
+    def draw_ends(self, name, value, inside):
+        """It drew this tensor by the function `name`. What is written into it, the program gets."""
+
     def total(self, place, values, times):
         """Ranks reduced or gathered a few numbers, outside of any forward and backward, at a `place` of the program: the sum over the ranks is `times`
         the sum of `values`; None if it is not. What is written into the first of them, the program gets."""
@@ -69,14 +77,16 @@ class Watcher:
 
 
 def install(torch, watcher):
+    depth = _Depth()
     _without_dropout(torch)
-    _loaders(torch, watcher)
-    depth = _modules(torch, watcher)
+    _loaders(torch, watcher, depth)
+    _modules(torch, watcher, depth)
     _losses(torch, watcher, depth)
     _totals(torch, watcher, depth)
     _backward(torch, watcher, depth)
     _clipping(torch, watcher)
     _optimizers(torch, watcher)
+    draws.watch(torch, watcher, depth)
 
 
 def one_rank(torch):
@@ -155,8 +165,15 @@ def _without_dropout(torch):
         _wrap(kind, "forward", recurrent)
 
 
-def _loaders(torch, watcher):
+def _loaders(torch, watcher, depth):
     from torch.utils.data import dataloader
+
+    def loading(original, loader):
+        depth.loading += 1
+        try:
+            return original(loader)
+        finally:
+            depth.loading -= 1
 
     numbers = weakref.WeakKeyDictionary()  # by first use
     made = weakref.WeakKeyDictionary()
@@ -176,7 +193,7 @@ def _loaders(torch, watcher):
 
     def begins(original):
         def __iter__(self):
-            iterator = watcher.loader_begins(numbers.setdefault(self, len(numbers)), functools.partial(original, self))
+            iterator = watcher.loader_begins(numbers.setdefault(self, len(numbers)), functools.partial(loading, original, self))
             try:
                 iterator._ddp_doctor_loader = (numbers[self], self.batch_size or getattr(self.batch_sampler, "batch_size", None))
             except AttributeError:
@@ -185,19 +202,19 @@ def _loaders(torch, watcher):
 
         return __iter__
 
-    def draws(original):
+    def takes(original):
         def __next__(self):
             number, size = getattr(self, "_ddp_doctor_loader", (None, None))
             if number is None or not torch.is_grad_enabled():
-                return original(self)
-            return watcher.loader_next((number, size), functools.partial(original, self))
+                return loading(original, self)
+            return watcher.loader_next((number, size), functools.partial(loading, original, self))
 
         return __next__
 
     _wrap(dataloader.DataLoader, "__init__", constructs)
     _wrap(dataloader.DataLoader, "__len__", length)
     _wrap(dataloader.DataLoader, "__iter__", begins)
-    _wrap(dataloader._BaseDataLoaderIter, "__next__", draws)
+    _wrap(dataloader._BaseDataLoaderIter, "__next__", takes)
 
 
 def careful(method):
@@ -214,14 +231,12 @@ def careful(method):
 
 
 class _Depth(threading.local):
-    """Of this thread, in forwards and backwards."""
+    """Of this thread, in forwards, backwards and DataLoaders."""
 
-    forward = backward = 0
+    forward = backward = loading = 0
 
 
-def _modules(torch, watcher):
-    depth = _Depth()
-
+def _modules(torch, watcher, depth):
     def call(original):
         def __call__(self, *args, **kwargs):
             if depth.backward or threading.current_thread() is not threading.main_thread():
@@ -256,7 +271,6 @@ def _modules(torch, watcher):
         return __call__
 
     _wrap(torch.nn.Module, "__call__", call)
-    return depth
 
 
 def _losses(torch, watcher, depth):

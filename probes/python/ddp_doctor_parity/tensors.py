@@ -30,6 +30,20 @@ def is_part(value):
     return isinstance(value, dict)
 
 
+def mark(tensor):
+    """Two numbers by which a gradient is told from that of another rank, of the size of its norm."""
+    values = tensor.double()
+    return [float(values.norm()), float(values.sum()) / max(1, values.numel()) ** 0.5]
+
+
+def marks_differ(marks):
+    """Whether ranks hold gradients of their own, `marks` of all parameters by rank: more than another order of summation would explain."""
+    told = [[number for pair in each for number in pair or (0.0, 0.0)] for each in marks]
+    size = max(sum(number * number for number in each) ** 0.5 for each in told)
+    apart = max(sum((a - b) ** 2 for a, b in zip(each, told[0])) ** 0.5 for each in told)
+    return apart > 1e-3 * size
+
+
 def whole(torch, parts, shape):
     """One tensor of `shape` from what each rank kept of it; None if it cannot be told. Where ranks hold replicas, the first one's."""
     known = [part for part in parts if part is not None]
