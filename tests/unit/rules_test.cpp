@@ -108,7 +108,18 @@ TEST(WrapperBypassed, IsFoundWhereOnlyAMetricIsReduced) {
     step.forwards_around_wrapper = 1;
   });
   run.call({"all_reduce", "sum", "float32", 1, "", "before-step", "", "train.py", 31, 1});
+  for (int tensor : {0, 1}) run.differ(1, tensor, Stage::kGradient, 1);
   EXPECT_THAT(codes(diagnose(run.build()).findings), ElementsAre("DDP101"));
+}
+
+// Once an alarm: wrapper.forward(x), which no hook saw.
+TEST(WrapperBypassed, StaysQuietWhereSomethingMadeTheGradientsEqual) {
+  auto run = healthy();
+  run.each_step([](int, StepRecord& step) {
+    step.forwards_through_wrapper = 0;
+    step.forwards_around_wrapper = 1;
+  });
+  EXPECT_THAT(diagnose(run.build()).findings, IsEmpty());
 }
 
 TEST(WrapperBypassed, StaysQuietForAForwardBesideTheOneThroughTheWrapper) {

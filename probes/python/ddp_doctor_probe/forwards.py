@@ -208,9 +208,12 @@ class Forwards:
     # ---- forwards
 
     def wrapper_called(self, wrapper):
-        """A wrapper's forward is about to run while modules are not watched. Returns whether to call forward_ends afterwards."""
+        """A wrapper's forward is about to run: modules are not watched, or the program calls wrapper.forward(x) itself, which no hook sees. Returns
+        whether to call forward_ends afterwards."""
         session = self.session
-        if self.hooks or session.closed or session.busy() or session.backwards.depth:
+        if session.closed or session.busy() or session.backwards.depth:
+            return False
+        if self.hooks and (self.around is not None or self.inside and self.inside[-1] is self.wrapper_of.get(wrapper)):
             return False
         if self.torch.is_grad_enabled():
             self.inside.clear()  # its last forward raised, and the program continued
