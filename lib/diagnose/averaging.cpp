@@ -33,8 +33,9 @@ bool equal_again(const TimelineStep& apart, const TimelineStep& step, int id) {
          equal_samples(step, id, Stage::kWeightBefore) == true;
 }
 
-// Elements that the first rank sent through all-reduces of weights, or of tensors whose source is
-// unknown; of an outer optimizer, whose gradients are differences of weights (DiLoCo), also those.
+// Elements that the first rank sent through reductions or gathers of weights, or of tensors whose
+// source is unknown (not those of a broadcast, which has one rank's only); of an outer optimizer,
+// whose gradients are differences of weights (DiLoCo), also those.
 std::int64_t averaged(const TimelineStep& step, bool outer) {
   std::int64_t elements = 0;
   const auto* record = step.first();
@@ -42,8 +43,9 @@ std::int64_t averaged(const TimelineStep& step, bool outer) {
   for (const auto& call : record->calls) {
     const bool of_weights = call.target.starts_with("weight");
     const bool of_gradients = call.target.starts_with("gradient");
-    if (call.op.starts_with("all_reduce") &&
-        (of_gradients ? outer : of_weights || call.moment == "outside"))
+    const bool from_all =
+        call.op.find("reduce") != std::string::npos || call.op.find("gather") != std::string::npos;
+    if (from_all && (of_gradients ? outer : of_weights || call.moment == "outside"))
       elements += call.numel * call.count;
   }
   return elements;
@@ -98,7 +100,7 @@ Averaging averaging_of(const Timeline& timeline) {
     const auto ids = differing(timeline, step, Stage::kWeight);
     const std::set<int> now(ids.begin(), ids.end());
     // An outer optimizer may begin from where all ranks began, whatever it makes of that.
-    const bool next = step.number == last + 1 && !is_outer_step(timeline, step);
+    const bool next = !is_outer_step(timeline, step);
     const auto together = together_again(step, apart, now, next);
     const bool counts = were_averaged(timeline, together, apart, elements);
     for (const int id : together) {

@@ -263,6 +263,7 @@ TEST(RankDependentManualSync, SeesGradientsThatWentToAnotherParameter) {
 TEST(RankDependentManualSync, ComparesTheCallsOfOneProcessGroup) {
   const auto run_of = [](int calls_of_the_second_group) {
     RunBuilder run(4, {"body.weight", "head.weight"}, 3);
+    run.trace("Bu Cg*2", 1);
     run.each_step([&](int rank, StepRecord& step) {
       const int calls = rank < 2 ? 2 : calls_of_the_second_group;
       for (int i = 0; i < calls; ++i)
@@ -276,7 +277,11 @@ TEST(RankDependentManualSync, ComparesTheCallsOfOneProcessGroup) {
   EXPECT_FALSE(found("DDP111", run_of(1))) << "another group, other calls";
   auto run = run_of(2);
   for (int step = 1; step <= 3; ++step) run.step(3, step).calls.pop_back();
+  EXPECT_FALSE(found("DDP111", run)) << "gradients and weights are the same all the same";
+  run.differ(3, 1, Stage::kGradient, 1);
   ASSERT_TRUE(found("DDP111", run));
+  run.trace("", 0);
+  EXPECT_FALSE(found("DDP111", run)) << "a server of parameters";
 }
 
 // ---- ranks that do not make their steps together

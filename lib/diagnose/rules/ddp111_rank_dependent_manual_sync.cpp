@@ -101,13 +101,28 @@ bool pair_up_by_group(const Timeline& timeline, const std::map<int, Calls>& by_r
   });
 }
 
+// Whatever was exchanged, ranks stepped with the same gradients to the same weights.
+bool came_out_right(const Timeline& timeline, const TimelineStep& step) {
+  return step.examined() && differing(timeline, step, Stage::kGradient).empty() &&
+         differing(timeline, step, Stage::kWeight).empty();
+}
+
+// A server of parameters has no backward, so what it issues is not told from other calls.
+bool every_rank_has_a_backward(const TimelineStep& step) {
+  const auto records = step.records();
+  return std::all_of(records.begin(), records.end(),
+                     [](const StepRecord* record) { return record->backwards > 0; });
+}
+
 // In a step that every rank completed.
 std::optional<Finding> in_a_complete_step(const Timeline& timeline) {
   for (const auto* step : complete_steps(timeline)) {
     std::map<int, Calls> by_rank;
     for (int rank : timeline.ranks())
       by_rank[rank] = gradient_calls(*step, rank, timeline.has_wrapper());
-    if (pair_up_by_group(timeline, by_rank)) continue;
+    if (pair_up_by_group(timeline, by_rank) || !every_rank_has_a_backward(*step) ||
+        came_out_right(timeline, *step))
+      continue;
     Finding finding = finding_of(kRankDependentManualSync);
     finding.first_step = step->number;
     std::size_t max_calls = 0;

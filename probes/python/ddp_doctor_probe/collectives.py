@@ -7,6 +7,7 @@ from . import deepspeed, native, places
 from .groups import group_key, ranks_of
 from .passive import passive
 
+MAX_LOOKS = 8  # steps that are examined because weights may have been averaged before them
 MAX_AWAITED = 1000  # programs may drop their handles
 MAX_NUMBERS = 16  # single numbers that were reduced, such as how many tokens all ranks have
 DIFFERENTIABLE = os.path.join("distributed", "nn", "functional.py")
@@ -23,6 +24,8 @@ class Collectives:
         self.gradients_seen = False  # the gradients were examined at the first collective of this step
         self.targets = None  # address -> name of the gradient or weight there
         self.gradients = {}  # name of a gradient, as in `targets` -> Entry
+        self.exchanged = 0  # numbers, between the last step and this one's forward
+        self.looks_left = MAX_LOOKS
         self.in_backward = False  # the program has reduced during a backward
         self.sizes = set()  # elements of the collectives since the last gradient arrived in this backward
         self.without = []  # parameters whose gradient is not in `targets`
@@ -54,6 +57,8 @@ class Collectives:
         target = ""
         if session.recording or (moment == "outside" and numel > 1):  # buffers may be synchronized once per epoch
             target = self.target_of(tensors)
+        if moment == "outside" and op not in POINT_TO_POINT:
+            self.may_average(numel)
         if numel == 1 and op.startswith("all_reduce") and tensors[0].device.type == "cpu":
             if not tensors[0].requires_grad and not tensors[0].is_complex():  # a graph would stay alive
                 self.reduced_numbers.append(tensors[0])
@@ -78,6 +83,18 @@ class Collectives:
             "op": op, "reduce": reduce, "dtype": dtype, "numel": numel, "group": "" if whole else ",".join(map(str, ranks)),
             "moment": moment, "target": target, "file": file, "line": line,
         })
+
+    def may_average(self, numel):
+        """Between steps as many numbers were exchanged as half the weights have, perhaps to average them: the step that follows shows whether they are
+        the same again."""
+        session = self.session
+        if session.recording or self.looks_left == 0:
+            return
+        self.exchanged += numel
+        parameters = [entry.ref() for entry in session.tensors.parameters()]
+        if 2 * self.exchanged >= sum(parameter.numel() for parameter in parameters if parameter is not None):
+            self.looks_left -= 1
+            session.examine()
 
     def cuts_the_graph(self):
         """A tensor of the graph was given to a collective, and no gradient comes back through what it returns."""
@@ -143,9 +160,19 @@ class Collectives:
                     self.targets[tensor.data_ptr()] = f"weight of {entry.name}"
                     if entry.kind == "parameter":
                         self.without.append(entry)
-        if pointer not in self.targets:
+        if pointer not in self.targets or self._has_moved(self.targets[pointer], pointer):
             self._find_gradients()  # also gradients created since then
         return self.targets.get(pointer, "")
+
+    def _has_moved(self, target, pointer):
+        """The program gave the parameter another gradient, and something else may lie where the old one was. They are looked for again."""
+        entry = self.gradients.get(target)
+        parameter = entry.ref() if entry is not None else None
+        if entry is None or parameter is not None and parameter.grad is not None and parameter.grad.data_ptr() == pointer:
+            return False
+        self.targets = {address: name for address, name in self.targets.items() if name not in self.gradients}
+        self.without = [other for other in self.session.tensors.entries if other.kind == "parameter" and other.ref() is not None]
+        return True
 
     def _find_gradients(self):
         left = []
@@ -160,4 +187,5 @@ class Collectives:
 
     def step_ended(self):
         self.gradients_seen = False
+        self.exchanged = 0
         self.targets = None

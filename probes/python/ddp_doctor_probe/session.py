@@ -94,6 +94,10 @@ class Session:
     def wrapper_made(self):
         """All ranks make a wrapper together: from there on they examine the same steps, whatever each did before."""
         self.before = self.number - 1
+        self.examine()
+
+    def examine(self):
+        """This step, whose forward has not begun."""
         if not self.recording:
             self.recording = True
             self.forwards.watch()
