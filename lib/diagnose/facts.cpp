@@ -77,10 +77,12 @@ std::vector<int> compared(const Timeline& timeline, const TimelineStep& step, St
 
 namespace {
 
-// The step moved the weights, and they are equal on all of `replicas`: an optimizer that reduces
-// gradients in its own step().
-bool reduced_in_step(const Timeline& timeline, const TimelineStep& step, int id,
-                     const std::vector<int>& replicas) {
+enum class Moved { kApart, kNot, kTogether };
+
+// What a step did to a weight that was equal on all of `replicas`, where its optimizer issued
+// collectives itself.
+Moved moved_by(const Timeline& timeline, const TimelineStep& step, int id,
+               const std::vector<int>& replicas) {
   const auto weight = [&](const TimelineStep& at) {
     return at.find(replicas.front(), id, Stage::kWeight);
   };
@@ -88,19 +90,33 @@ bool reduced_in_step(const Timeline& timeline, const TimelineStep& step, int id,
     const auto groups = at.groups(id, Stage::kWeight, replicas);
     return groups.size() == 1 && groups.front().size() == replicas.size();
   };
+  const auto together = [](bool moved) { return moved ? Moved::kTogether : Moved::kNot; };
   const auto& calls = step.first()->calls;
   const bool in_step = std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
     return call.moment == "optimizer";
   });
-  if (!in_step || !equal(step)) return false;
+  if (!in_step || !equal(step)) return Moved::kApart;
   // When they were last seen: the steps of other optimizers do not show them.
   for (auto before = timeline.steps.rbegin(); before != timeline.steps.rend(); ++before) {
     if (before->number >= step.number || !before->examined() || !weight(*before)) continue;
-    return equal(*before) && weight(*before)->bits != weight(step)->bits;
+    if (!equal(*before)) return Moved::kApart;
+    return together(weight(*before)->bits != weight(step)->bits);
   }
   const auto was = step.sample(replicas.front(), id, Stage::kWeightBefore);
   const auto is = step.sample(replicas.front(), id, Stage::kWeight);
-  return was && is && was->values != is->values;
+  return together(was && is && was->values != is->values);
+}
+
+// The step left weights equal on all of `replicas`: an optimizer that reduces gradients in its own
+// step(). It may not move them in some steps, as where the learning rate begins at 0.
+bool reduced_in_step(const Timeline& timeline, const TimelineStep& step, int id,
+                     const std::vector<int>& replicas) {
+  const auto here = moved_by(timeline, step, id, replicas);
+  if (here != Moved::kNot) return here == Moved::kTogether;
+  return std::any_of(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& other) {
+    return other.number > 0 && other.complete() && other.examined() &&
+           moved_by(timeline, other, id, replicas) == Moved::kTogether;
+  });
 }
 
 }  // namespace

@@ -205,6 +205,16 @@ TEST(Quiet, AnOptimizerMayReduceInItsStep) {
   EXPECT_EQ(verdict(run), "healthy: 2 ranks x 3 steps, replicas bit-identical");
 }
 
+TEST(Quiet, AnOptimizerThatReducesMayWarmUpFromALearningRateOfZero) {
+  auto run = by_hand();
+  for (int tensor : {0, 1}) {
+    run.differ(1, tensor, Stage::kGradient, 1);
+    for (int rank : {0, 1}) run.observe(rank, tensor, Stage::kWeight, 10, 0, 1);
+  }
+  run.call({"all_reduce", "sum", "float32", 1, "", "optimizer", "", "optim.py", 12, 1});
+  EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
 TEST(Quiet, GradientsThatDifferAtALearningRateOfZeroAreApart) {
   auto run = by_hand();
   for (int tensor : {0, 1}) {
