@@ -221,6 +221,9 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
     finding.certainty = Certainty::kLikely;
     finding.evidence["kind"] = "stage";
   }
+  const auto* mixed = timeline.fact(timeline.first_rank(), "loss", "mixed", *finding.first_step);
+  const bool adds_sums = by_hand && mixed != nullptr && mixed->value == "true";
+  if (adds_sums) finding.certainty = Certainty::kLikely;
   finding.evidence["factor"] = factors.front();
   finding.evidence["steps_checked"] = factors.size();
   finding.evidence["hand_written"] = by_hand;
@@ -233,6 +236,10 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
           : fmt::format("{} of {}, and smaller in the others, as clipping makes them",
                         factors.size(), count_of(all.size(), "step")),
       timeline.ranks().size());
+  if (adds_sums)
+    finding.message +=
+        " The loss adds up sums and means: of a sum over samples the sum over the ranks is right, "
+        "of a mean it is not.";
   if (const auto hook = comm_hook_of(timeline); hook && !by_hand) {
     if (auto registered = where(timeline, "comm-hook")) finding.where = std::move(registered);
     finding.evidence["hook"] = *hook;

@@ -63,7 +63,8 @@ class Backwards:
             scale = graph.Scale(tensors[0])
             factor = scale.factor
             session.fact("loss", "factor", "unknown" if factor is None else round(factor, 9))
-            for key, holds in (("sum", scale.is_sum), ("global", scale.divides_by_all(session.collectives.reduced_numbers, session.world_size))):
+            by_all = scale.divides_by_all(session.collectives.reduced_numbers, session.world_size)
+            for key, holds in (("sum", scale.is_sum), ("mixed", scale.is_mixed), ("global", by_all)):
                 if holds or ("loss", key) in session.facts:
                     session.fact("loss", key, holds)
 

@@ -59,11 +59,12 @@ MAX_TERMS = 64  # of a sum of losses that are looked at
 class Scale:
     """`factor`: the number by which the loss was scaled last, as in (loss / world_size) or (scale * loss); 1.0 if it was not, None if that number
     is on another device, where reading it would wait, or if the loss adds up sums that are scaled by different numbers. Consecutive scalings are
-    multiplied. `is_sum`: whether what was scaled is a sum, as of reduction="sum", or of sums."""
+    multiplied. `is_sum`: whether what was scaled is a sum, as of reduction="sum", or of sums. `is_mixed`: whether sums and something else were added."""
 
     def __init__(self, loss):
         self.numbers = []  # each by itself, as the graph holds it
         self.left = MAX_TERMS
+        self.is_mixed = False
         self.factor, self.is_sum = self._of(loss.grad_fn)
 
     def divides_by_all(self, reduced, world_size):
@@ -103,7 +104,7 @@ class Scale:
 
     def _of_terms(self, node):
         """(what all terms of an addition are scaled by, if these are sums,): None in it if they are not scaled alike; None if one is not a sum."""
-        factors, todo = set(), [node]
+        factors, others, todo = set(), False, [node]
         while todo:
             node = todo.pop()
             self.left -= 1
@@ -113,7 +114,11 @@ class Scale:
                 todo.extend(following for following, _ in node.next_functions if following is not None)
                 continue
             product, is_sum = self._of(node)
-            if not is_sum:
-                return None
-            factors.add(product)
+            if is_sum:
+                factors.add(product)
+            else:
+                others = True
+        if others:
+            self.is_mixed = self.is_mixed or bool(factors)
+            return None
         return (factors.pop(),) if len(factors) == 1 else (None,)
