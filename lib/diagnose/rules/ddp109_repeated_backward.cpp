@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DDP109: more than one backward through one forward of the wrapper. The forward prepares the
-// reducer for one backward only.
+// DDP109: more than one backward after one forward of the wrapper, or after several. They prepare
+// the reducer for one backward only.
 
 #include <fmt/format.h>
 
@@ -48,13 +48,15 @@ Verdict check_repeated_backward(const Timeline& timeline) {
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "In {} of {} backward ran more than once through one forward of the wrapper: only the first "
-      "backward was reduced, and the gradients of {} stayed local.",
+      "In {} of {} a backward followed another without a forward of the wrapper in between. "
+      "Forwards prepare the reducer for one backward: only the first was reduced, and the "
+      "gradients "
+      "of {} stayed local.",
       affected, count_of(steps.size(), "step"),
       count_of(finding.evidence["not_reduced"].get<std::size_t>(), "later backward"));
   finding.prescription = {
-      "Add the losses and call backward once, or run a separate forward of the wrapper for each "
-      "loss.",
+      "Add the losses and call backward once, or call each loss's backward before the next forward "
+      "of the wrapper.",
       "allreduce-flat"};
   return std::vector{finding};
 }
@@ -65,7 +67,7 @@ const Rule kRepeatedBackward = {
     .code = "DDP109",
     .name = "repeated-backward",
     .severity = Severity::kError,
-    .headline = "several backwards through one forward; only one was reduced",
+    .headline = "several backwards after one forward; only one was reduced",
     .check = check_repeated_backward,
     .scope = Scope::kWrapper,
     .needs = {.steps = 1},

@@ -12,12 +12,16 @@
 namespace ddp_doctor {
 namespace {
 
+// With other optimizers in between, or a closure that the optimizer calls again, several
+// reductions are expected.
+bool of_one_optimizer(const StepRecord& step) {
+  const auto actions = actions_of(step.trace);
+  return std::none_of(actions.begin(), actions.end(), [](const auto& action) {
+    return action.first == "L" || action.first.starts_with('S');
+  });
+}
+
 std::size_t reductions(const StepRecord& step, int wrapper) {
-  // With other optimizers in between, or a closure that the optimizer calls again, several
-  // reductions are expected.
-  for (const auto& [action, times] : actions_of(step.trace)) {
-    if (action == "L" || action.starts_with('S')) return 0;
-  }
   std::size_t count = 0;
   for (const auto& pass : backwards_of(step.trace, wrapper)) count += pass.reduced ? 1 : 0;
   return count;
@@ -47,10 +51,13 @@ Verdict check_redundant_sync(const Timeline& timeline) {
   Finding finding = finding_of(kRedundantSync);
   std::size_t max_reductions = 0;
   std::size_t affected = 0;
+  std::size_t judged = 0;
   const Collective* again = nullptr;
   for (const auto* step : steps) {
-    const std::size_t here = reductions(*step->first(), *timeline.wrapper);
+    const bool alone = of_one_optimizer(*step->first());
+    const std::size_t here = alone ? reductions(*step->first(), *timeline.wrapper) : 0;
     const Collective* call = reduced_again(timeline, *step);
+    judged += alone || call != nullptr ? 1 : 0;
     if (here < 2 && call == nullptr) continue;
     max_reductions = std::max(max_reductions, here);
     if (again == nullptr) again = call;
@@ -64,16 +71,16 @@ Verdict check_redundant_sync(const Timeline& timeline) {
   finding.evidence["reductions_per_step"] = max_reductions;
   finding.evidence["reduced_again_by_hand"] = again != nullptr;
   finding.evidence["steps_affected"] = affected;
-  finding.evidence["steps_seen"] = steps.size();
+  finding.evidence["steps_seen"] = judged;
   finding.message = again != nullptr
                         ? fmt::format(
                               "In {} of {} a hand-written all-reduce averages gradients that "
                               "DistributedDataParallel has already averaged.",
-                              affected, count_of(steps.size(), "step"))
+                              affected, count_of(judged, "step"))
                         : fmt::format(
                               "Gradients are reduced {} times per optimizer step, in {} of {}; "
                               "once, after the last micro-batch, is enough.",
-                              max_reductions, affected, count_of(steps.size(), "step"));
+                              max_reductions, affected, count_of(judged, "step"));
   finding.prescription = {
       again != nullptr ? "Remove the hand-written all-reduce."
                        : "Run every micro-batch except the last under no_sync, both forward and "
