@@ -79,7 +79,8 @@ class Cause {
           "whose gradient flows through the rank's own share only (all_gather cuts the others')";
       finding.prescription.text =
           "make the loss a mean over the samples, or multiply it by the world size; gather with "
-          "torch.distributed.nn.functional.all_gather, which gradients pass";
+          "torch.distributed.nn.functional.all_gather, which gradients pass. Where the loss is a "
+          "mean and nothing is gathered, look for a second division of the gradients";
     } else {
       reason = " A factor of the loss, of the gradient division or of the accumulation differs";
       finding.prescription.text = fmt::format(

@@ -213,6 +213,7 @@ class Ranks(seams.Watcher):
         self._random("between the batch and the optimizer step")
         step = self.number
         self.stepped.append(self._number_of(optimizer))
+        self.wanted = max(self.wanted, len(set(self.stepped)))  # at least one step of each
         differ = self.shapes.differ(step)
         try:
             if step <= self.wanted or (differ and len(self.uneven) < UNEVEN and len(self.stepped) > 1):
