@@ -50,8 +50,7 @@ Verdict check_repeated_backward(const Timeline& timeline) {
   finding.message = fmt::format(
       "In {} of {} a backward followed another without a forward of the wrapper in between. "
       "Forwards prepare the reducer for one backward: only the first was reduced, and the "
-      "gradients "
-      "of {} stayed local.",
+      "gradients of {} stayed local.",
       affected, count_of(steps.size(), "step"),
       count_of(finding.evidence["not_reduced"].get<std::size_t>(), "later backward"));
   finding.prescription = {

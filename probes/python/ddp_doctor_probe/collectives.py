@@ -25,6 +25,7 @@ class Collectives:
         self.targets = None  # address -> name of the gradient or weight there
         self.gradients = {}  # name of a gradient, as in `targets` -> Entry
         self.exchanged = 0  # numbers, between the last step and this one's forward
+        self.weights = None  # numbers in all parameters, where it was asked for in this step
         self.looks_left = MAX_LOOKS
         self.in_backward = False  # the program has reduced during a backward
         self.sizes = set()  # elements of the collectives since the last gradient arrived in this backward
@@ -91,8 +92,10 @@ class Collectives:
         if session.recording or self.looks_left == 0:
             return
         self.exchanged += numel
-        parameters = [entry.ref() for entry in session.tensors.parameters()]
-        if 2 * self.exchanged >= sum(parameter.numel() for parameter in parameters if parameter is not None):
+        if self.weights is None:
+            parameters = [entry.ref() for entry in session.tensors.parameters()]
+            self.weights = sum(parameter.numel() for parameter in parameters if parameter is not None)
+        if 2 * self.exchanged >= self.weights:
             self.looks_left -= 1
             session.examine()
 
@@ -187,5 +190,5 @@ class Collectives:
 
     def step_ended(self):
         self.gradients_seen = False
-        self.exchanged = 0
+        self.exchanged, self.weights = 0, None
         self.targets = None
