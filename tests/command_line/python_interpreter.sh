@@ -54,4 +54,10 @@ DDP_DOCTOR_PYTHON=$work/nowhere doctor 2 run "$work/train.py"; complained 'DDP_D
 # A command starts its own.
 DDP_DOCTOR_PYTHON=$PYTHON_TORCH doctor 2 run -- "$python" -ISc "import sys; sys.path = []; raise ImportError(\"No module named 'torch'\")"
 complained "ended with exit status 1: .*No module named 'torch'; a command starts its own Python.*: ddp-doctor run -- $PYTHON_TORCH -ISc "
-"$PYTHON_TORCH" -c 'import torch' && PATH=$(dirname "$PYTHON_TORCH"):$PATH doctor 0 env && printed ': Python 3.*, torch [12]'
+"$PYTHON_TORCH" -c 'import torch' || exit 0
+PATH=$(dirname "$PYTHON_TORCH"):$PATH doctor 0 env && printed ': Python 3.*, torch [12]'
+
+# What --python names may start the rank as its child: that process is asked where it hangs.
+printf '#!/bin/sh\n"%s" "$@"\nexit $?\n' "$PYTHON_TORCH" >"$work/around"
+chmod +x "$work/around"
+doctor 1 run --python "$work/around" --timeout 10 "$here/../corpus/ddp501_stalled_rank.py" -- bug; printed 'at .*/ddp501_stalled_rank.py:42'

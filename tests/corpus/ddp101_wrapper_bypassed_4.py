@@ -2,6 +2,7 @@
 """transformers is imported before torch, and looks for it without importing it; then a fine-tuning loop calls the model inside the wrapper."""
 # expect: DDP101 ranks 0 1 step 1
 # needs: torch>=2.1, transformers
+# python: cold
 # The order of imports is that of minimind's trainers. They were said to import no torch at all.
 import sys
 

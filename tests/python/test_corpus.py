@@ -5,7 +5,7 @@ Each program says in its first lines what is to be found; see tests/corpus/READM
 examination tries it (run --fix), and it must cure the program, proven by a second diagnosis.
 
 usage: test_corpus.py [NAME ...] [unittest's options]     NAME as in tests/corpus, without .py
-environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch, or not the one that the programs need
+environment: DDP_DOCTOR=bin/ddp-doctor, WARM_PYTHON=tests/warm/python3; exit 77: this Python has no torch, or not the one that the programs need
 """
 import collections
 import fnmatch
@@ -21,7 +21,7 @@ import tempfile
 import time
 import unittest
 
-from test_programs import DOCTOR, Process, all_findings, check_environment, environment, run_tests, skip, unmet_need
+from test_programs import DOCTOR, WARM_PYTHON, Process, all_findings, check_environment, environment, run_tests, skip, unmet_need
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
 # Seconds without progress after which ddp-doctor ends a hang of two ranks (more ranks start more slowly), and a program
@@ -29,7 +29,7 @@ CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
 TIMEOUT, PATIENCE, DEADLINE = 15, 60, 400
 
 Expected = collections.namedtuple("Expected", "rule ranks steps parameters line")
-Label = collections.namedtuple("Label", "expected also never ranks inconclusive command")
+Label = collections.namedtuple("Label", "expected also never ranks inconclusive command python")
 Outcome = collections.namedtuple("Outcome", "code stdout stderr command withdrawn")
 
 
@@ -52,12 +52,13 @@ def label_of(text):
             marks.get(rule, marks.get("here"))))
     also, never, ranks = (re.findall(rf"^# {key}: (.*)$", text, re.M) for key in ("also", "never", "ranks"))
     return Label(dict(expected), " ".join(also).split(), " ".join(never).split(), int(ranks[0]) if ranks else 2,
-                 "\n# verdict: inconclusive\n" in text, "parity" if "\n# command: parity\n" in text else "run")
+                 "\n# verdict: inconclusive\n" in text, "parity" if "\n# command: parity\n" in text else "run",
+                 sys.executable if "\n# python: cold\n" in text else WARM_PYTHON)
 
 
 def run_doctor(program, label, timeout, options, arguments):
     command = [DOCTOR, label.command, "--nproc-per-node", str(label.ranks), "--timeout", str(timeout), "--format", "json",
-               "--python", sys.executable, *options, str(program), "--", *arguments]
+               "--python", label.python, *options, str(program), "--", *arguments]
     with tempfile.TemporaryDirectory(prefix="ddp-doctor-corpus-") as name:
         folder = pathlib.Path(name)
         process = Process([*command[:2], "--out", str(folder / "runs"), *command[2:]], folder, "examined", environment())

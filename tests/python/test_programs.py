@@ -5,7 +5,7 @@ Every rank prints a digest of its final parameters, buffers and losses; the runs
 one program for each way in which ranks start, under ddp-doctor with the probe switched off (DDP_DOCTOR=0).
 
 usage: test_programs.py [NAME ...] [unittest's options]     NAME as in tests/programs, without .py
-environment: DDP_DOCTOR=bin/ddp-doctor; exit 77: this Python has no torch
+environment: DDP_DOCTOR=bin/ddp-doctor, WARM_PYTHON=tests/warm/python3; exit 77: this Python has no torch
 """
 import collections
 import importlib.util
@@ -24,6 +24,8 @@ import unittest
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "programs"
 DOCTOR = os.environ.get("DDP_DOCTOR")
+# This Python, or what stands for it and has loaded torch (warm.py).
+WARM_PYTHON = os.environ.get("WARM_PYTHON", sys.executable)
 RANKS = 2
 DEADLINE = 120
 # What these programs need the command for: they start their ranks themselves.
@@ -119,6 +121,10 @@ class Process:
             self.process.wait()
 
 
+def python_of(program):
+    return sys.executable if program.stem in STARTS_ITS_RANKS else WARM_PYTHON
+
+
 def run_plainly(program, folder):
     """As torchrun would, ranks in the environment; or as it is, where the program starts them itself."""
     if program.stem in STARTS_ITS_RANKS:
@@ -127,7 +133,7 @@ def run_plainly(program, folder):
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
         environments = [environment(**meeting, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(RANKS)]
     deadline = time.monotonic() + DEADLINE
-    processes = [Process([sys.executable, str(program)], folder, f"plain-{i}", env) for i, env in enumerate(environments)]
+    processes = [Process([python_of(program), str(program)], folder, f"plain-{i}", env) for i, env in enumerate(environments)]
     for process in processes:
         process.wait(deadline, enough=lambda text: len(digests_in(text)) * len(processes) == RANKS)
     texts = [process.text() for process in processes]
@@ -139,9 +145,9 @@ def run_examined(program, folder, **more):
     command = [DOCTOR, "run", "--nproc-per-node", str(RANKS), "--every", "3", "--warmup", "4", "--format", "json"]
     if program.stem in STARTS_ITS_RANKS:
         del command[2:4]
-        command += ["--", sys.executable, str(program)]
+        command += ["--", python_of(program), str(program)]
     else:
-        command += ["--python", sys.executable, str(program)]
+        command += ["--python", python_of(program), str(program)]
     process = Process(command, folder, "examined", environment(**more))
     code = process.wait(time.monotonic() + DEADLINE)
     stdout, stderr = process.text()

@@ -57,7 +57,7 @@ class StallTest : public testing::Test {
   std::optional<std::string> reported(const StallJudge::Ranks& ranks, bool complete = true) {
     std::optional<std::string> why;
     for (int look = 0; look < 12 && !why; ++look) {
-      why = judge_.why_end(ranks, complete, StallJudge::Clock::now());
+      why = judge_.why_end(ranks, complete, StallJudge::Clock::now(), true);
       std::this_thread::sleep_for(100ms);
     }
     return why;
@@ -66,7 +66,8 @@ class StallTest : public testing::Test {
   // A fresh process runs for a moment; on a busy machine, later.
   std::string said_sometime(const StallJudge::Ranks& ranks, bool complete = true) {
     for (int look = 0; look < 200; ++look) {
-      if (const auto why = judge_.why_end(ranks, complete, StallJudge::Clock::now())) return *why;
+      if (const auto why = judge_.why_end(ranks, complete, StallJudge::Clock::now(), true))
+        return *why;
       std::this_thread::sleep_for(50ms);
     }
     return "nothing";
@@ -160,6 +161,22 @@ TEST_F(StallTest, IsNotWhereARankIsStoppedForAWhile) {
 
 TEST_F(StallTest, IsNotWhereEverybodyHasEnded) {
   EXPECT_EQ(reported({{0, std::nullopt}, {1, std::nullopt}}), std::nullopt);
+}
+
+// Imports may take longer than the user allows a step.
+TEST_F(StallTest, IsNotWhereTheProgramComputesBeforeItBegins) {
+  const Child busy(true);
+  const Timeouts timeouts{.still = 3s, .busy = 3s};
+  StallJudge before(folder_.path(), timeouts);
+  StallJudge after(folder_.path(), timeouts);
+  const auto moved_at = StallJudge::Clock::now();
+  std::optional<std::string> ended;
+  for (int look = 0; look < 20 && !ended; ++look) {
+    EXPECT_EQ(before.why_end({{0, busy.pid()}}, true, moved_at, false), std::nullopt);
+    ended = after.why_end({{0, busy.pid()}}, true, moved_at, true);
+    std::this_thread::sleep_for(1s);
+  }
+  EXPECT_EQ(ended, "");
 }
 
 TEST_F(StallTest, NeedsLongerWhereTheProgramItselfPausedForLong) {

@@ -326,6 +326,14 @@ class Run {
       if (child->program.rank)
         ranks[*child->program.rank] = child->pid == 0 ? std::nullopt : std::optional(child->pid);
     }
+    // What was started for a rank may only stand for it: a script around Python, a client of a
+    // container. The rank is who records, if it is visible here.
+    for (const auto& note : process_notes(launch_.folder)) {
+      const auto started = ranks.find(note.rank.value_or(-1));
+      if (started == ranks.end() || !started->second || started->second == note.pid) continue;
+      if (has_mapped(note.pid, progress_file(launch_.folder, *note.rank)))
+        started->second = note.pid;
+    }
     for (const auto& [rank, unknown] : unknown_)
       ranks[rank] = unknown->over ? std::nullopt : std::optional(unknown->pid);
     return ranks;
@@ -345,7 +353,7 @@ class Run {
     judged_at_ = now;
     const auto ranks = known_ranks();
     const bool complete = static_cast<int>(ranks.size()) == world_size();
-    const auto why = stall_.why_end(ranks, complete, moved_at_);
+    const auto why = stall_.why_end(ranks, complete, moved_at_, movement_.any());
     if (why && !why->empty()) notes_.push_back(*why);
     return why.has_value();
   }

@@ -110,6 +110,11 @@ std::optional<ProcessActivity> activity_of(pid_t pid) {
   return activity;
 }
 
+bool has_mapped(pid_t pid, const fs::path& file) {
+  const std::string maps = content_if_readable("/proc/" + std::to_string(pid) + "/maps");
+  return maps.find(" " + file.string() + "\n") != std::string::npos;
+}
+
 std::vector<pid_t> descendants_of(pid_t root) {
   std::multimap<pid_t, pid_t> children;
   for (const pid_t pid : all_processes()) {

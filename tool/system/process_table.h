@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ struct ProcessActivity {
 
 // Nothing if there is no such process.
 std::optional<ProcessActivity> activity_of(pid_t pid);
+
+// Whether the process has that file in its memory.
+bool has_mapped(pid_t pid, const std::filesystem::path& file);
 
 // Children of `root`, their children, and so on, without `root`.
 std::vector<pid_t> descendants_of(pid_t root);

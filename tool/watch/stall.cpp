@@ -22,6 +22,7 @@ using std::chrono::seconds;
 constexpr long long kTicksOfWaiting = 2;
 // Launchers poll their ranks several times a second.
 constexpr long long kTicksOfWork = 10;
+constexpr long long kBytesOfWork = 1 << 20;
 // No program sleeps this long between two collectives.
 constexpr seconds kLeastIdle{60};
 constexpr int kPausesOfIdle = 20;
@@ -63,7 +64,8 @@ bool StallJudge::anybody_works() {
     const auto [last, first_look] =
         seen_.try_emplace(-process, Signs{activity->processor_ticks, activity->bytes});
     works = works || activity->traced ||
-            activity->processor_ticks - last->second.processor_ticks > kTicksOfWork;
+            activity->processor_ticks - last->second.processor_ticks > kTicksOfWork ||
+            activity->bytes - last->second.bytes > kBytesOfWork;
     last->second = {activity->processor_ticks, activity->bytes};
   }
   return works;

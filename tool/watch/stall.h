@@ -26,7 +26,7 @@ struct Timeouts {
   std::chrono::seconds deadlocked{5};        // a proven deadlock; zero: only `still` stops it
   std::optional<std::chrono::seconds> idle;  // nothing: derived from the longest pause so far
   std::chrono::seconds still{300};           // no progress
-  std::chrono::seconds busy{1800};           // no progress, but some process uses the processor
+  std::chrono::seconds busy{1800};           // no progress, but some process works
 };
 
 class StallJudge {
@@ -46,7 +46,7 @@ class StallJudge {
   // the report, empty where there is nothing to say but that nothing moved; nothing where it should
   // go on.
   std::optional<std::string> why_end(const Ranks& ranks, bool complete, Clock::time_point moved_at,
-                                     bool began = true);
+                                     bool began);
   // How long ranks may do nothing at all while others wait for them.
   std::chrono::seconds idle_limit() const;
 
