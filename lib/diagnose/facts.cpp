@@ -254,8 +254,9 @@ std::optional<int> parameter_at(const Timeline& timeline, int ddp_index) {
   return {};
 }
 
-std::optional<Where> where(const Timeline& timeline, const std::string& what) {
-  const Site* site = timeline.site(what);
+std::optional<Where> where(const Timeline& timeline, const std::string& what,
+                           std::optional<std::int64_t> step) {
+  const Site* site = timeline.site(what, step.value_or(0));
   if (site == nullptr || site->file.empty()) return {};
   return Where{site->file, site->line, site->via};
 }

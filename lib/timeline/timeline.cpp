@@ -2,11 +2,13 @@
 #include "lib/timeline/timeline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
 #include <limits>
 #include <set>
+#include <span>
 
 #include "lib/error.h"
 #include "lib/timeline/common_steps.h"
@@ -17,6 +19,8 @@
 
 namespace ddp_doctor {
 namespace {
+
+constexpr std::size_t kMaxRanksShown = 8;
 
 // By itself, or because it was ended: SIGTERM is a launcher's.
 bool failed(const RankExit& exit) {
@@ -145,17 +149,25 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records,
     for (const int rank : ranks) who += (who.empty() ? "rank " : ", ") + std::to_string(rank);
     timeline.notes.push_back(all ? text : who + ": " + text);
   }
-  for (int rank : timeline.ranks()) {
-    const auto* record = timeline.record(rank);
-    if (record == nullptr) {
+  std::map<std::int64_t, std::vector<int>> ranks_by_last;
+  for (const int rank : timeline.ranks()) {
+    if (const auto* record = timeline.record(rank)) {
+      ranks_by_last[record->steps.empty() ? 0 : record->steps.back().step].push_back(rank);
+    } else {
       timeline.notes.push_back(fmt::format("rank {} left no record", rank));
-    } else if (const auto last = record->steps.empty() ? 0 : record->steps.back().step;
-               last < last_step) {
-      timeline.notes.push_back(
-          last == 0 ? fmt::format("rank {} made no optimizer step, others made {}", rank, last_step)
-                    : fmt::format("rank {} ended after step {}, others continued to step {}", rank,
-                                  last, last_step));
     }
+  }
+  for (const auto& [last, ranks] : ranks_by_last) {
+    if (last == last_step) break;
+    const int longest = ranks_by_last.rbegin()->second.front();
+    const auto shown = std::span(ranks).first(std::min(ranks.size(), kMaxRanksShown));
+    const std::string who = fmt::format("rank {}{}", fmt::join(shown, ", "),
+                                        shown.size() < ranks.size() ? ", ..." : "");
+    timeline.notes.push_back(
+        last == 0
+            ? fmt::format("{} made no optimizer step, rank {} made {}", who, longest, last_step)
+            : fmt::format("{} ended after step {}, rank {} continued to step {}", who, last,
+                          longest, last_step));
   }
   return timeline;
 }
@@ -198,14 +210,18 @@ void Timeline::place(std::shared_ptr<const ReplicaGroups> placed) {
   for (auto& step : steps) step.placed = placed_;
 }
 
-const Site* Timeline::site(const std::string& what) const {
+const Site* Timeline::site(const std::string& what, std::int64_t step) const {
   const std::string own = wrapper ? what + " " + std::to_string(*wrapper) : what;
   const Site* other = nullptr;
   for (const auto& [rank, record] : records_) {
+    const Site* found = nullptr;
     for (const auto& site : record->sites) {
-      if (site.what == what || site.what == own) return &site;
+      const bool is_it = site.what == what || site.what == own;
+      if (is_it && (found == nullptr || (site.what == found->what && site.step <= step)))
+        found = &site;
       if (other == nullptr && site.what.starts_with(what + " ")) other = &site;
     }
+    if (found != nullptr) return found;
   }
   return other;
 }

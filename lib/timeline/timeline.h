@@ -170,8 +170,9 @@ class Timeline {
   bool has_wrapper() const { return ddp_field("world_size").has_value(); }
   bool flag(const std::string& key) const { return ddp_field(key).value_or("0") != "0"; }
   // The place in the program where `what` (record.h) first happened, as the lowest rank that has it
-  // saw it; for "wrap", "forward" and "forward-around" the wrapper's.
-  const Site* site(const std::string& what) const;
+  // saw it, or where it happened in `step`; for "wrap", "forward" and "forward-around" that of the
+  // wrapper.
+  const Site* site(const std::string& what, std::int64_t step = 0) const;
   // The latest fact of that name that held at `step`, or at the end; null if there is none.
   const Fact* fact(int rank, const std::string& subject, const std::string& key,
                    std::optional<std::int64_t> step = {}) const;

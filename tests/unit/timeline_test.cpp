@@ -67,7 +67,7 @@ TEST(Timeline, MergesRanksByStepAndSaysWhoEndedEarly) {
   EXPECT_TRUE(timeline.step(2)->complete());
   EXPECT_FALSE(timeline.step(3)->complete());
   EXPECT_EQ(timeline.step(3)->ranks[1], nullptr);
-  EXPECT_THAT(timeline.notes, ElementsAre("rank 1 ended after step 2, others continued to step 4"));
+  EXPECT_THAT(timeline.notes, ElementsAre("rank 1 ended after step 2, rank 0 continued to step 4"));
   EXPECT_EQ(timeline.error(1)->text, "boom");
 }
 

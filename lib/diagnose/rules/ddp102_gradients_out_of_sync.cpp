@@ -278,7 +278,6 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   }
 
   Finding finding = finding_of(kGradientsOutOfSync);
-  finding.where = where(timeline, "step");
   std::set<int> parameters;
   std::size_t apart = 0;
   bool collectives = false;
@@ -299,6 +298,7 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   }
   if (apart == 0) return std::vector<Finding>{};
   const bool all = parameters.size() == timeline.trainable().size();
+  finding.where = where(timeline, "step", finding.first_step);
   finding.ranks = timeline.ranks();
   if (!all) finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["steps_apart"] = apart;

@@ -128,7 +128,8 @@ Verdict check_partial_sync(const Timeline& timeline) {
   }
   if (partial == 0) return std::vector<Finding>{};
   const bool by_hand = call != nullptr;
-  finding.where = by_hand ? Where{call->file, call->line} : where(timeline, "step");
+  finding.where =
+      by_hand ? Where{call->file, call->line} : where(timeline, "step", finding.first_step);
   finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();

@@ -4,6 +4,7 @@
 A step ends with an optimizer's step(). Tensors are examined in the first `warmup` steps, then in every `every`-th step, and at the
 end of the program; in between only counts are kept.
 """
+import collections
 import faulthandler
 import os
 import sys
@@ -26,6 +27,7 @@ from .tensors import Tensors
 
 KEPT_VALUES = 96 << 20  # bytes of tensor values that a record may keep
 MAX_WARNINGS = 100
+MOST_MOVES = 20  # of a place in the program, that are recorded
 MAX_CAUGHT = 200  # exceptions that are recorded although the program may catch them
 
 current = None  # the session of this process
@@ -50,7 +52,8 @@ class Session:
         self.recording = True  # tensors are examined in this step
         self.wanted = 0  # the step for which the watcher requested values
         self.phase = native.BATCH
-        self.warned, self.sites, self.facts = set(), set(), {}
+        self.warned, self.sites, self.facts = set(), {}, {}
+        self.moves = collections.Counter()  # of sites
         self.caught = {}  # id of an exception -> the step in which it was noted, what it then said
         self.samplers, self.samplers_seen = weakref.WeakKeyDictionary(), 0  # -> number
         self.record = native.Record(folder, {
@@ -133,9 +136,19 @@ class Session:
     def site(self, what, skip=None, at=None, step=None):
         """Notes the place in the program where `what` first happened: here and now, or `at` and in `step`."""
         if what not in self.sites:
-            self.sites.add(what)
-            file, line, via = at or places.place(skip)
-            self.record.write("site", {"what": what, "step": step or self.number, "file": file, "line": line, "via": via})
+            self._write_site(what, at or places.place(skip), step or self.number)
+
+    def moving_site(self, what):
+        """Notes the place where `what` happens whenever it is another than before, in examined steps; a few times at most."""
+        if what not in self.sites or self.recording and self.moves[what] < MOST_MOVES:
+            at = places.place()
+            if self.sites.get(what) != at:
+                self.moves[what] += 1
+                self._write_site(what, at, self.number)
+
+    def _write_site(self, what, at, step):
+        self.sites[what] = at
+        self.record.write("site", dict(zip(("file", "line", "via"), at), what=what, step=step))
 
     @passive
     def sampler_iterates(self, sampler):
@@ -221,8 +234,7 @@ class Session:
         places_seen = [places.raised_at(error.__traceback__) for error in chain]
         at = next(filter(None, places_seen), None) or places.place()[:2]
         if at[0] and what not in self.sites:
-            self.sites.add(what)
-            self.record.write("site", {"what": what, "step": self.number, "file": at[0], "line": at[1], "via": []})
+            self._write_site(what, (*at, []), self.number)
 
     def leave(self):
         """As many steps were examined as the user wanted: from here on the program runs as it would without the probe."""

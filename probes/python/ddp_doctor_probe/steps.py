@@ -91,7 +91,7 @@ class Steps:
                 session.fact(f"optimizer {known.number}", "state", _state_of(optimizer))
         if optimizer in self.made_at:
             session.site(f"optimizer {known.number}", at=self.made_at[optimizer])
-        session.site(f"step {known.number}")
+        session.moving_site(f"step {known.number}")
         if not self.state_written:
             self._write_state()
             self._note_the_rest()
