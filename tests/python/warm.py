@@ -28,6 +28,7 @@ import types
 STREAMS = range(3)  # standard input, output and error
 NAMESPACES = ("mnt", "net", "pid", "user")
 REFUSED = -1
+POLL = 0.02  # seconds
 STOP = struct.pack("=I", 0)
 # Of torch; a wrapper's constructor imports the last one, where there is one.
 ALWAYS_LOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch.optim", "torch.utils.data", "torch._dynamo")
@@ -116,7 +117,7 @@ def serve(address):
     for name in ALWAYS_LOADED:
         try:
             importlib.import_module(name)
-        except ImportError:
+        except Exception:
             if name == "torch":
                 return None
     listener = socket.socket(socket.AF_UNIX)
@@ -139,6 +140,7 @@ def serve(address):
         if size == STOP:
             return None
         if os.fork() == 0:
+            listener.close()
             return keep(channel, size, streams)
         channel.close()
         for stream in streams:
@@ -162,10 +164,12 @@ def keep(channel, size, streams):
     for stream in streams:
         os.close(stream)
     channel.sendall(struct.pack("=i", process))
-    end = os.pidfd_open(process)
-    if channel in select.select([channel, end], [], [])[0]:
-        os.kill(process, signal.SIGKILL)  # who asked for it was killed
-    _, status = os.waitpid(process, 0)
+    ended = 0
+    while not ended:
+        left, _, _ = select.select([channel], [], [], POLL)
+        if left:
+            os.kill(process, signal.SIGKILL)  # who asked for it was killed
+        ended, status = os.waitpid(process, 0 if left else os.WNOHANG)
     with contextlib.suppress(OSError):
         channel.sendall(struct.pack("=i", status))
     os._exit(0)
