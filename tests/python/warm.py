@@ -184,9 +184,8 @@ def become(arguments, folder, environment):
     os.environ.clear()
     os.environ.update(environment)
     sys.stdout.reconfigure(write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
-    own = os.path.dirname(os.path.abspath(__file__))
     added = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    sys.path[:] = [os.path.dirname(os.path.abspath(arguments[0])), *added, *(entry for entry in sys.path if os.path.abspath(entry) != own)]
+    sys.path[:0] = [os.path.dirname(os.path.abspath(arguments[0])), *added]  # the server's own folder is not there (-I)
     sys.argv = list(arguments)
     sys.path_importer_cache.clear()
     for name in ("random", "numpy.random"):

@@ -59,6 +59,13 @@ TEST(Drift, ReadsEveryDType) {
               ElementsAre(-7.0, 1073741824.0));
 }
 
+TEST(Timeline, SaysWhichRanksMadeNoStepAndWhoDid) {
+  RunBuilder run(3, {"w"}, 4);
+  run.raise(1, 1, "boom");
+  run.raise(2, 1, "boom");
+  EXPECT_THAT(run.build().notes, ElementsAre("rank 1, 2 made no optimizer step, rank 0 made 4"));
+}
+
 TEST(Timeline, MergesRanksByStepAndSaysWhoEndedEarly) {
   RunBuilder run(3, {"w"}, 4);
   run.raise(1, 3, "boom");
