@@ -254,11 +254,21 @@ std::optional<int> parameter_at(const Timeline& timeline, int ddp_index) {
   return {};
 }
 
-std::optional<Where> where(const Timeline& timeline, const std::string& what,
-                           std::optional<std::int64_t> step) {
-  const Site* site = timeline.site(what, step.value_or(0));
+namespace {
+
+std::optional<Where> where(const Site* site) {
   if (site == nullptr || site->file.empty()) return {};
   return Where{site->file, site->line, site->via};
+}
+
+}  // namespace
+
+std::optional<Where> where(const Timeline& timeline, const std::string& what) {
+  return where(timeline.site(what));
+}
+
+std::optional<Where> where_stepped(const Timeline& timeline, std::optional<std::int64_t> step) {
+  return where(timeline.step_site(step));
 }
 
 std::optional<std::string> comm_hook_of(const Timeline& timeline) {

@@ -63,9 +63,10 @@ bool wrapper_expects_unused(const Timeline& timeline);
 // The parameter with that index; nothing if there is none.
 std::optional<int> parameter_at(const Timeline& timeline, int ddp_index);
 
-// The user's line where `what` (record.h, Site) first happened, or where it happened in `step`.
-std::optional<Where> where(const Timeline& timeline, const std::string& what,
-                           std::optional<std::int64_t> step = {});
+// The user's line where `what` (record.h, Site) first happened.
+std::optional<Where> where(const Timeline& timeline, const std::string& what);
+// The user's line where the optimizer of that step stepped, or that of the first step.
+std::optional<Where> where_stepped(const Timeline& timeline, std::optional<std::int64_t> step = {});
 
 // The wrapper's communication hook, by its name in the program; nothing if it has none.
 std::optional<std::string> comm_hook_of(const Timeline& timeline);

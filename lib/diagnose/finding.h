@@ -43,6 +43,8 @@ struct Where {
   std::string file;
   int line = 0;
   std::vector<std::string> via = {};  // "file:line" of libraries on the way there, outermost first
+
+  bool operator==(const Where&) const = default;
 };
 
 struct Finding {

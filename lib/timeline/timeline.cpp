@@ -210,20 +210,29 @@ void Timeline::place(std::shared_ptr<const ReplicaGroups> placed) {
   for (auto& step : steps) step.placed = placed_;
 }
 
-const Site* Timeline::site(const std::string& what, std::int64_t step) const {
+const Site* Timeline::site(const std::string& what) const {
   const std::string own = wrapper ? what + " " + std::to_string(*wrapper) : what;
   const Site* other = nullptr;
   for (const auto& [rank, record] : records_) {
-    const Site* found = nullptr;
     for (const auto& site : record->sites) {
-      const bool is_it = site.what == what || site.what == own;
-      if (is_it && (found == nullptr || (site.what == found->what && site.step <= step)))
-        found = &site;
+      if (site.what == what || site.what == own) return &site;
       if (other == nullptr && site.what.starts_with(what + " ")) other = &site;
     }
-    if (found != nullptr) return found;
   }
   return other;
+}
+
+const Site* Timeline::step_site(std::optional<std::int64_t> number) const {
+  const auto at = std::find_if(steps.begin(), steps.end(), [&](const TimelineStep& step) {
+    return step.first() != nullptr && step.number >= number.value_or(1);
+  });
+  if (at == steps.end()) return site("step");
+  const std::string what = fmt::format("step {}", at->first()->optimizer);
+  const Site* latest = nullptr;
+  for (const auto& site : record(at->first_rank())->sites) {
+    if (site.what == what && (latest == nullptr || site.step <= at->number)) latest = &site;
+  }
+  return latest == nullptr ? site("step") : latest;
 }
 
 const Fact* Timeline::fact(int rank, const std::string& subject, const std::string& key,

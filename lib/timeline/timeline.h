@@ -170,9 +170,10 @@ class Timeline {
   bool has_wrapper() const { return ddp_field("world_size").has_value(); }
   bool flag(const std::string& key) const { return ddp_field(key).value_or("0") != "0"; }
   // The place in the program where `what` (record.h) first happened, as the lowest rank that has it
-  // saw it, or where it happened in `step`; for "wrap", "forward" and "forward-around" that of the
-  // wrapper.
-  const Site* site(const std::string& what, std::int64_t step = 0) const;
+  // saw it; for "wrap", "forward" and "forward-around" that of the wrapper.
+  const Site* site(const std::string& what) const;
+  // Where that step's optimizer stepped, or that of the first step.
+  const Site* step_site(std::optional<std::int64_t> step) const;
   // The latest fact of that name that held at `step`, or at the end; null if there is none.
   const Fact* fact(int rank, const std::string& subject, const std::string& key,
                    std::optional<std::int64_t> step = {}) const;

@@ -29,7 +29,7 @@ class ChangeTest : public testing::Test {
     finding.prescription.strategy = strategy;
     if (!kind.empty()) finding.evidence["kind"] = kind;
     RunReport run;
-    run.step_place = finding.where;
+    run.step_places = {{1, *finding.where}};
     run.place_change = place_by("");
     return change_for(finding, run);
   }
@@ -185,7 +185,7 @@ TEST_F(AveragingTest, IsOnlyWordsWhereTheTextDoesNotTellThePlace) {
 TEST_F(AveragingTest, IsNotProposedForShards) {
   RunReport run;
   run.plain_data_parallel = false;
-  run.step_place = Where{"train.py", 3};
+  run.step_places = {{1, Where{"train.py", 3}}};
   Finding finding;
   finding.rule = "DDP102";
   finding.prescription.strategy = "allreduce-flat";

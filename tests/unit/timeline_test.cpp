@@ -222,6 +222,25 @@ TEST(TimelineParts, AreNoneWhereThereIsOneWrapper) {
   EXPECT_TRUE(RunBuilder(2, {"a", "b"}, 1).wrapper({}).build().parts().empty());
 }
 
+TEST(TimelineStep, HasThePlaceOfItsOptimizer) {
+  RunBuilder run(2, {"a"}, 4);
+  run.wrapper({});
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const int step : {2, 4}) run.step(rank, step).optimizer = 1;
+    run.record(rank).sites = {{"step 0", 1, "gan.py", 5, {}},
+                              {"step 1", 2, "gan.py", 9, {}},
+                              {"step 1", 4, "gan.py", 12, {}}};
+  }
+  const Timeline timeline = run.build();
+  const auto line = [&](std::optional<std::int64_t> step) {
+    return timeline.step_site(step)->line;
+  };
+  EXPECT_EQ(line({}), 5);
+  EXPECT_EQ(line(2), 9);
+  EXPECT_EQ(line(3), 5);
+  EXPECT_EQ(line(4), 12);
+}
+
 TEST(TimelineStep, IsExaminedOnlyIfEveryRankLookedAtItsTensors) {
   RunBuilder run(2, {"a"}, 2);
   run.step(1, 2).examined = false;

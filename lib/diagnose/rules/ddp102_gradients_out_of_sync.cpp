@@ -251,7 +251,7 @@ std::size_t steps_with_own_gradients(const Timeline& timeline,
 
 Finding owners_alone(const Timeline& timeline, std::size_t affected, std::size_t seen) {
   Finding finding = finding_of(kGradientsOutOfSync);
-  finding.where = where(timeline, "step");
+  finding.where = where_stepped(timeline);
   finding.ranks = timeline.ranks();
   finding.first_step = 1;
   finding.evidence["kind"] = "owners-alone";
@@ -298,7 +298,7 @@ Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   }
   if (apart == 0) return std::vector<Finding>{};
   const bool all = parameters.size() == timeline.trainable().size();
-  finding.where = where(timeline, "step", finding.first_step);
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   if (!all) finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["steps_apart"] = apart;

@@ -44,7 +44,7 @@ Verdict check_fully_shard(const Timeline& timeline) {
     if (!finding.first_step) finding.first_step = step->number;
   }
   if (without == 0) return std::vector<Finding>{};
-  finding.where = where(timeline, "step", finding.first_step);
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   finding.evidence["kind"] = shards ? "not-reduced" : "not-all-reduced";
   finding.evidence["steps_without_sync"] = without;
@@ -81,7 +81,7 @@ Verdict check_step_without_sync(const Timeline& timeline) {
     finding.evidence["micro_batches_after_the_last_reduction"] = last;
   }
   if (without == 0) return std::vector<Finding>{};
-  finding.where = where(timeline, "step", finding.first_step);
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   finding.evidence["steps_without_sync"] = without;
   finding.evidence["steps_seen"] = steps.size();

@@ -82,7 +82,7 @@ std::vector<Finding> left_out_of_the_average(const Timeline& timeline, const Ave
   if (left_out.empty()) return {};
   Finding finding = finding_of(kPartialSync);
   finding.certainty = Certainty::kLikely;  // each rank may keep a layer of its own on purpose
-  finding.where = where(timeline, "step");
+  finding.where = where_stepped(timeline);
   finding.ranks = timeline.ranks();
   finding.first_step = 1;
   finding.parameters = parameters_of(timeline, left_out);
@@ -129,7 +129,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
   if (partial == 0) return std::vector<Finding>{};
   const bool by_hand = call != nullptr;
   finding.where =
-      by_hand ? Where{call->file, call->line} : where(timeline, "step", finding.first_step);
+      by_hand ? Where{call->file, call->line} : where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();

@@ -282,9 +282,9 @@ Verdict check_divide_factor(const Timeline& timeline,
   if (near(k, 1.0) || divided_before(timeline, *steps.front(), k)) return std::vector<Finding>{};
   Finding finding = finding_of(kGradientScale);
   finding.certainty = Certainty::kLikely;  // the loss may make up for it
-  finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = steps.front()->number;
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.evidence["factor"] = k;
   finding.evidence["kind"] = "divide-factor";
   finding.message = fmt::format(

@@ -370,7 +370,7 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
   }
   if (const auto calls = calls_before_step(*timeline.step(*finding.first_step), 0); !calls.empty())
     finding.where = Where{calls.front()->file, calls.front()->line};
-  if (!finding.where) finding.where = where(timeline, "step", finding.first_step);
+  if (!finding.where) finding.where = where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();

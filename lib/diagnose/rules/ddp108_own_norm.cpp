@@ -68,9 +68,9 @@ std::vector<Finding> own_norm_of_replicas(const Timeline& timeline,
   if (!factors) return {};
   Finding finding = finding_of(kClipBeforeSync);
   finding.certainty = Certainty::kLikely;  // a loss may be scaled by rank
-  finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = (*apart)->number;
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.evidence["kind"] = "own-norm";
   std::string by_rank;
   for (const auto& [rank, factor] : *factors) {
@@ -162,7 +162,7 @@ std::vector<Finding> own_norm_of_shards(const Timeline& timeline,
   }
   if (affected == 0) return {};
   const bool flat = placements.begin()->second.front().placement.source == kFlattens;
-  finding.where = where(timeline, "step");
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   finding.evidence["kind"] = "own-norm";
   finding.evidence["steps_affected"] = affected;

@@ -78,7 +78,7 @@ std::vector<Finding> over_parts(const Timeline& timeline,
   }
   if (affected < 2 || 2 * affected <= steps.size()) return {};
   finding.certainty = Certainty::kLikely;
-  finding.where = where(timeline, "step", finding.first_step);
+  finding.where = where_stepped(timeline, finding.first_step);
   const auto* first = timeline.step(*finding.first_step);
   if (const auto calls = calls_before_step(*first, first->first_rank()); !calls.empty())
     finding.where = Where{calls.front()->file, calls.front()->line};

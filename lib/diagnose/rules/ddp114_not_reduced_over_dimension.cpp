@@ -286,9 +286,9 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   const auto over = in_words(reduced.over);
   const auto not_over = in_words(reduced.apart);
   const Ranks outside = left_out(timeline, *first, one);
-  finding.where = where(timeline, "step");
   finding.ranks = outside.empty() ? timeline.ranks() : outside;
   finding.first_step = first->number;
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["parameters_apart"] = parameters.size();
   finding.evidence["steps_affected"] = affected;

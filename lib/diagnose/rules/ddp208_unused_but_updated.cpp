@@ -66,7 +66,7 @@ Verdict check_unused_but_updated(const Timeline& timeline) {
     times += here ? 1 : 0;
   }
   if (moved.empty()) return std::vector<Finding>{};
-  finding.where = where(timeline, "step");
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, moved);
   finding.evidence["steps_moved"] = times;

@@ -15,8 +15,8 @@ namespace {
 Finding steps_apart(const Timeline& timeline) {
   const Unpaired& unpaired = *timeline.unpaired;
   Finding finding = finding_of(kWeightsDrift);
-  finding.where = where(timeline, "step");
   finding.first_step = unpaired.step;
+  finding.where = where_stepped(timeline, finding.first_step);
   std::map<std::int64_t, std::vector<int>> by_count;
   for (const auto& [rank, count] : unpaired.reductions) by_count[count].push_back(rank);
   const auto& early = by_count.begin()->second;  // the reductions of a step that others made later
@@ -43,7 +43,6 @@ Verdict check_weights_drift(const Timeline& timeline) {
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
 
   Finding finding = finding_of(kWeightsDrift);
-  finding.where = where(timeline, "step");
   std::set<int> parameters;
   std::size_t apart = 0;
   for (const auto* step : steps) {
@@ -63,6 +62,7 @@ Verdict check_weights_drift(const Timeline& timeline) {
   }
   if (apart == 0) return std::vector<Finding>{};
   const bool all = parameters.size() == timeline.trainable().size();
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.ranks = timeline.ranks();
   if (!all) finding.parameters = parameters_of(timeline, parameters);
   finding.evidence["steps_apart"] = apart;

@@ -228,9 +228,9 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
   if (ids.empty()) return std::vector<Finding>{};
   Finding finding = finding_of(kInitialWeightsDiffer);
   if (likely) finding.certainty = Certainty::kLikely;
-  finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = first_step;
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.parameters = parameters_of(timeline, ids);
   finding.evidence["parameters_apart"] = ids.size();
   std::string size;

@@ -121,9 +121,9 @@ Verdict check_optimizer_differs(const Timeline& timeline) {
     auto finding = in_hyper_parameters(timeline, step);
     if (!finding) finding = in_state(timeline, step);
     if (!finding) continue;
-    finding->where = where(timeline, "step");
     finding->ranks = timeline.ranks();
     finding->first_step = step.number;
+    finding->where = where_stepped(timeline, step.number);
     return std::vector{*finding};
   }
   return std::vector<Finding>{};

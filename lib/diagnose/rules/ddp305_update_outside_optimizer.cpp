@@ -165,7 +165,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     if (step.number == last.number + 1) wrote = writers(timeline, last, step, changed);
   }
   if (changed.empty()) return std::vector<Finding>{};
-  finding.where = loads.where ? loads.where : where(timeline, "step");
+  finding.where = loads.where ? loads.where : where_stepped(timeline, finding.first_step);
   finding.ranks = !loads.ranks.empty() ? loads.ranks : wrote.empty() ? timeline.ranks() : wrote;
   finding.parameters = parameters_of(timeline, changed);
   finding.evidence["parameters_changed"] = changed.size();

@@ -101,7 +101,7 @@ std::vector<Finding> registered_in_another_order(const Timeline& timeline) {
   if (moved.empty()) return {};
   finding.ranks.insert(finding.ranks.begin(), timeline.first_rank());
   finding.first_step = apart;
-  finding.where = where(timeline, "step");
+  finding.where = where_stepped(timeline, apart);
   for (int id : timeline.trainable()) {
     if (moved.contains(timeline.tensors[static_cast<std::size_t>(id)].name))
       finding.parameters.push_back(parameter_of(timeline, id));
@@ -164,7 +164,8 @@ Verdict check_model_mismatch(const Timeline& timeline) {
     return differences.at(name).find(", frozen") != std::string::npos;
   });
   Finding finding = finding_of(kModelMismatch);
-  finding.where = where(timeline, timeline.site("wrap") != nullptr ? "wrap" : "step");
+  finding.where = where(timeline, "wrap");
+  if (!finding.where) finding.where = where_stepped(timeline);
   finding.ranks.assign(ranks.begin(), ranks.end());
   for (const auto& name : names) finding.parameters.push_back({name, {}});
   finding.evidence["differences"] = differences.size();

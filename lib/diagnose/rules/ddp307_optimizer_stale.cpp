@@ -54,9 +54,9 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
   const std::size_t of_meta = held.empty() ? held_without_storage(timeline) : 0;
   if (left_out.empty() || (stale.empty() && of_meta == 0)) return std::vector<Finding>{};
   Finding finding = finding_of(kOptimizerStale);
-  finding.where = where(timeline, "step");
   finding.ranks = timeline.ranks();
   finding.first_step = steps.front()->number;
+  finding.where = where_stepped(timeline, finding.first_step);
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();
   finding.evidence["parameters_held"] = held.size() + of_meta;

@@ -30,7 +30,7 @@ void add_parity(RunReport& run, Parity parity) {
     for (const auto& other : all) {
       if (explained_by_parity(other) && other.where) finding.where = other.where;
     }
-    if (!finding.where) finding.where = run.step_place;
+    if (!finding.where) finding.where = run.stepped_at(finding.first_step);
     finding.run = run.info.index;
     all.push_back(finding);
   }

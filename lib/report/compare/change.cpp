@@ -124,10 +124,10 @@ std::optional<Change> change_by(const std::string& strategy, const Finding& find
                                 const RunReport& run) {
   // A program that averages by hand would do so twice: its own averaging is to be completed.
   if (averages_over_all(strategy) && finding.evidence.value("hand_written", false)) return {};
-  if (averages_over_all(strategy) && run.step_place)
-    return change_before_step(run, *run.step_place);
-  if (strategy == "broadcast-init" && run.step_place)
-    return Change{run.step_place->file, run.step_place->line, "", "",
+  const auto step = run.stepped_at(finding.first_step);
+  if (averages_over_all(strategy) && step) return change_before_step(run, *step);
+  if (const auto first = run.stepped_at(); strategy == "broadcast-init" && first)
+    return Change{first->file, first->line, "", "",
                   "once before the first step: for t in model.state_dict().values(): "
                   "torch.distributed.broadcast(t, 0)"};
   const auto flags = flags_of(strategy);

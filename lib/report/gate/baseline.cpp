@@ -164,7 +164,7 @@ Finding finding_at(const Rule& rule, const FirstDifference& difference, const Ru
   finding.ranks.assign(difference.ranks.begin(), difference.ranks.end());
   finding.first_step = std::max<std::int64_t>(difference.step, 1);
   finding.parameters = difference.parameters;
-  finding.where = run.step_place;
+  finding.where = run.stepped_at(finding.first_step);
   return finding;
 }
 

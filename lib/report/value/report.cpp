@@ -149,6 +149,16 @@ std::optional<StepTime> time_of(const Timeline& timeline) {
   return StepTime{median(times), *low, *high, times.size()};
 }
 
+std::map<std::int64_t, Where> step_places_of(const Timeline& timeline) {
+  std::map<std::int64_t, Where> places;
+  for (const auto& step : timeline.steps) {
+    const auto place = step.number > 0 ? where_stepped(timeline, step.number) : std::nullopt;
+    if (place && (places.empty() || places.rbegin()->second != *place))
+      places.emplace(step.number, *place);
+  }
+  return places;
+}
+
 std::optional<double> probe_cost(const Timeline& timeline) {
   std::vector<double> costs;
   for (const auto& step : timeline.steps) {
@@ -355,7 +365,7 @@ RunReport report_run(const Timeline& timeline, int index) {
   read_strategy(timeline, report);
   report.plain_data_parallel = plain_data_parallel(timeline);
   report.wrap_place = where(timeline, "wrap");
-  report.step_place = where(timeline, "step");
+  report.step_places = step_places_of(timeline);
   report.fingerprint = Fingerprint::later(timeline);
   report.magnitudes = Magnitudes::later(timeline);
   return report;
@@ -364,6 +374,12 @@ RunReport report_run(const Timeline& timeline, int index) {
 std::optional<double> median_step_ms(const Timeline& timeline) {
   const auto time = time_of(timeline);
   return time ? std::optional(time->median_ms) : std::nullopt;
+}
+
+std::optional<Where> RunReport::stepped_at(std::optional<std::int64_t> step) const {
+  if (step_places.empty()) return {};
+  auto after = step ? step_places.upper_bound(*step) : std::next(step_places.begin());
+  return after == step_places.begin() ? after->second : std::prev(after)->second;
 }
 
 Health Report::health() const {

@@ -101,15 +101,15 @@ struct RunReport {
   std::optional<StepTime> step_time;
   std::vector<std::optional<double>> again_ms;  // median step times of its repeats, round by round
   std::optional<Cost> cost;
-  std::vector<std::string> changes;          // what its strategy did to the program
-  std::vector<std::string> unapplied;        // what it could not do, and why
-  bool plain_data_parallel = true;           // all ranks have all of one model, nothing is sharded
-  std::optional<Where> wrap_place;           // in the user's code: where the wrapper is made
-  std::optional<Where> step_place;           // where the optimizer steps
-  PlaceChange place_change;                  // empty: nobody can be asked
-  std::function<Fingerprint()> fingerprint;  // to compare it with other runs
-  std::function<Magnitudes()> magnitudes;    // with those that round differently
-  std::optional<double> probe_ms;            // median cost of the examination itself, per step
+  std::vector<std::string> changes;           // what its strategy did to the program
+  std::vector<std::string> unapplied;         // what it could not do, and why
+  bool plain_data_parallel = true;            // all ranks have all of one model, nothing is sharded
+  std::optional<Where> wrap_place;            // in the user's code: where the wrapper is made
+  std::map<std::int64_t, Where> step_places;  // where the optimizers step, from that step on
+  PlaceChange place_change;                   // empty: nobody can be asked
+  std::function<Fingerprint()> fingerprint;   // to compare it with other runs
+  std::function<Magnitudes()> magnitudes;     // with those that round differently
+  std::optional<double> probe_ms;             // median cost of the examination itself, per step
   std::optional<MeanCheck> mean_check;
   std::optional<Parity> parity;  // with one process, where that was asked for
   std::vector<DdpField> ddp;
@@ -135,6 +135,8 @@ struct RunReport {
   Health health() const;
   // The last step that any rank recorded.
   std::int64_t steps_seen() const;
+  // Where the optimizer of that step stepped, or that of the first step.
+  std::optional<Where> stepped_at(std::optional<std::int64_t> step = {}) const;
 };
 
 // A finding that the user has declared to be expected, and why.
