@@ -223,9 +223,10 @@ const Site* Timeline::site(const std::string& what) const {
 }
 
 const Site* Timeline::step_site(std::optional<std::int64_t> number) const {
-  const auto at = std::find_if(steps.begin(), steps.end(), [&](const TimelineStep& step) {
-    return step.first() != nullptr && step.number >= number.value_or(1);
-  });
+  auto at = std::lower_bound(
+      steps.begin(), steps.end(), number.value_or(1),
+      [](const TimelineStep& step, std::int64_t wanted) { return step.number < wanted; });
+  while (at != steps.end() && at->first() == nullptr) ++at;
   if (at == steps.end()) return site("step");
   const std::string what = fmt::format("step {}", at->first()->optimizer);
   const Site* latest = nullptr;
