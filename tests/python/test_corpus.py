@@ -105,15 +105,15 @@ def mismatches(finding, expected, program):
 
 def hung_in_torch(report, program):
     """Torch 1.13's Gloo threads can deadlock with the interpreter where a process group ends, on a busy machine: in
-    destroy_process_group, or where main() returns and drops the last wrapper. Of the runs of strategies the report does not say where
-    they hung."""
+    destroy_process_group, or where main(...) returns and drops the last wrapper. Of the runs of strategies the report does not say
+    where they hung."""
     if importlib.metadata.version("torch") >= "2":
         return False
     lines = [""] + program.read_text().splitlines()
     places = [finding["where"]["line"] for finding in report["findings"] if finding["rule"] == "DDP501" and finding["where"]]
     first = report["runs"][0]
     after_the_last_step = first["outcome"] == f"stopped in step {first['steps'] + 1}"
-    return after_the_last_step or any("destroy_process_group" in lines[line] or lines[line].strip() == "main()" for line in places) or any(
+    return after_the_last_step or any(re.search(r"destroy_process_group|^\s*main\(.*\)$", lines[line]) for line in places) or any(
         run["outcome"].startswith("hung") for run in report["runs"][1:])
 
 
