@@ -16,17 +16,23 @@ namespace {
 
 constexpr double kSameWeights = 1e-3;
 constexpr double kSameShares = 1e-4;  // what rounding may do to weights that are solved for
+// What the statistics of a smaller batch do to a loss, and to gradients; relative.
+constexpr double kAboutTheSame = 0.1;
+constexpr double kRoughly = 0.3;
 
 class Cause {
  public:
   Cause(const Comparison& comparison, int world_size)
       : seen_(comparison), step_(comparison.step()), world_size_(world_size) {}
 
-  Finding finding() const {
-    if (auto scaled = as_scale()) return *scaled;
-    if (auto weighted = as_weighting()) return *weighted;
-    if (auto parts = as_parameters()) return *parts;
-    return as_forward();
+  std::vector<Finding> findings() const {
+    if (auto scaled = as_scale()) return {*scaled};
+    if (auto weighted = as_weighting()) return {*weighted};
+    if (auto parts = as_parameters()) return {*parts};
+    std::vector<Finding> findings;
+    if (auto scaled = as_scale_beside_forward()) findings.push_back(*scaled);
+    findings.push_back(as_forward());
+    return findings;
   }
 
  private:
@@ -61,6 +67,32 @@ class Cause {
           seen_.allowed(products) * std::max(1.0, std::abs(k)))
         return {};
     }
+    return of_scale(k, fmt::format("{:.4f} times those that one process computes on the same "
+                                   "samples; nothing else differs (rest {:.1e}, rounding alone "
+                                   "{:.1e})",
+                                   k, relative_rest(k), seen_.compared().rounding));
+  }
+
+  // DDP701, where a module makes every gradient a little different (BatchNorm): the loss and the
+  // gradients differ by the same factor, and it is one that a module hardly makes.
+  std::optional<Finding> as_scale_beside_forward() const {
+    if (!step_.module || step_.module->type == "input" || !knows_loss()) return {};
+    const double of_loss = mean_loss() / step_.loss;
+    const double of_gradients = seen_.total().scale(kOfRanks, kOfOne);
+    for (const double k : {double(world_size_), 1.0 / world_size_}) {
+      if (std::abs(of_loss / k - 1) > kAboutTheSame || std::abs(of_gradients / k - 1) > kRoughly)
+        continue;
+      Finding finding = of_scale(
+          k, fmt::format("about {:.2f} times those that one process computes on the same samples, "
+                         "as the loss is ({:.6g} on average over the ranks, {:.6g} in one process)",
+                         of_gradients, mean_loss(), step_.loss));
+      finding.certainty = Certainty::kLikely;
+      return finding;
+    }
+    return {};
+  }
+
+  Finding of_scale(double k, const std::string& seen) const {
     Finding finding = begin(kParityScale);
     finding.evidence["k"] = k;
     const double ranks = world_size_;
@@ -88,11 +120,8 @@ class Cause {
           "micro-batches, or in how gradients are reduced",
           k);
     }
-    finding.message = fmt::format(
-        "In step {} the synchronized gradients of {} are {:.4f} times those that one process "
-        "computes on the same samples; nothing else differs (rest {:.1e}, rounding alone "
-        "{:.1e}).{}.",
-        step_.step, all(), k, relative_rest(k), seen_.compared().rounding, reason);
+    finding.message = fmt::format("In step {} the synchronized gradients of {} are {}.{}.",
+                                  step_.step, all(), seen, reason);
     return finding;
   }
 
@@ -375,8 +404,8 @@ class Cause {
 
 }  // namespace
 
-Finding cause_of(const Comparison& comparison, int world_size) {
-  return Cause(comparison, world_size).finding();
+std::vector<Finding> causes_of(const Comparison& comparison, int world_size) {
+  return Cause(comparison, world_size).findings();
 }
 
 }  // namespace ddp_doctor

@@ -2,11 +2,13 @@
 // What a difference between the ranks and one process looks like, and so where it comes from.
 #pragma once
 
+#include <vector>
+
 #include "lib/parity/comparison.h"
 
 namespace ddp_doctor {
 
-// Of a comparison in which something differs.
-Finding cause_of(const Comparison& comparison, int world_size);
+// Of a comparison in which something differs: at least one.
+std::vector<Finding> causes_of(const Comparison& comparison, int world_size);
 
 }  // namespace ddp_doctor

@@ -52,7 +52,7 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
     if (doubt.empty() && comparison.different().empty()) continue;
     if (doubt.empty()) doubt = doubt_about(comparison);
     if (doubt.empty()) {
-      parity.findings.push_back(cause_of(comparison, world_size));
+      parity.findings = causes_of(comparison, world_size);
     } else if (parity.inconclusive.empty()) {
       parity.inconclusive = doubt;
     }

@@ -217,6 +217,27 @@ TEST(ParityForward, NamesTheFirstModule) {
   EXPECT_THAT(other.prescription.text, Not(HasSubstr("SyncBatchNorm")));
 }
 
+// BatchNorm, and a loss that is a sum over the samples.
+TEST(ParityForward, StandsBesideAFactorThatTheLossHasToo) {
+  Planted planted(2);
+  mix(planted, {0, 1, 2});
+  for (std::size_t p : {0, 1, 2})
+    planted.ranks[p] = sum_of({planted.one[p], planted.random()}, {0.5, 0.02});
+  auto step = planted.step();
+  step.loss = 3.1;
+  step.module = {"block.norm", "BatchNorm2d", 0.12};
+  const auto parity = judged(step);
+  ASSERT_THAT(parity.findings, SizeIs(2));
+  EXPECT_EQ(parity.findings[0].rule, kParityScale.code);
+  EXPECT_EQ(parity.findings[0].certainty, Certainty::kLikely);
+  EXPECT_EQ(parity.findings[0].evidence.at("k"), 0.5);
+  EXPECT_THAT(parity.findings[0].message, HasSubstr("a loss that is a sum over the samples"));
+  EXPECT_EQ(parity.findings[1].rule, kParityForward.code);
+  // The statistics alone: the loss is nearly the same.
+  step.loss = 1.4;
+  EXPECT_EQ(finding_of_parity(judged(step)).rule, kParityForward.code);
+}
+
 TEST(ParityForward, HasTheLossAlone) {
   Planted planted(2);
   mix(planted, {0, 1, 2});
