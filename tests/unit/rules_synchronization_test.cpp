@@ -376,6 +376,18 @@ TEST(RedundantSync, SeesAHandWrittenOneOnTopOfTheReducers) {
   EXPECT_EQ(finding->where->line, 31);
 }
 
+TEST(RedundantSync, KeepsTheReductionOfWhatNoWrapperCovers) {
+  auto run = with_a_head_outside(true);
+  run.call(all_reduce("gradient of body.weight"));
+  for (int rank : {0, 1}) {
+    for (int tensor : {0, 1}) run.observe(rank, tensor, Stage::kCollectiveGradient, 31);
+  }
+  const auto finding = found("DDP113", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->prescription.text,
+            "Limit the hand-written all-reduce to what no wrapper covers (head.weight).");
+}
+
 // Once it read the call of the first redundant step, which had none.
 TEST(RedundantSync, FindsTheCallInALaterStepThanTheFirst) {
   auto run = healthy();

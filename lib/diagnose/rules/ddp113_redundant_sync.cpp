@@ -45,6 +45,27 @@ const Collective* reduced_again(const Timeline& timeline, const TimelineStep& st
   return any ? *call : nullptr;
 }
 
+// What no wrapper covers, and the hand-written collective reduces as well.
+std::vector<FindingParameter> reduced_by_hand_alone(const Timeline& timeline,
+                                                    const std::vector<const TimelineStep*>& steps) {
+  std::set<int> ids;
+  for (int id : timeline.trainable()) {
+    if (timeline.tensors[static_cast<std::size_t>(id)].ddp_index) continue;
+    if (std::ranges::any_of(steps, [&](const TimelineStep* step) {
+          return !step->groups(id, Stage::kCollectiveGradient).empty();
+        }))
+      ids.insert(id);
+  }
+  return parameters_of(timeline, ids);
+}
+
+Prescription remove_the_call(const std::vector<FindingParameter>& by_hand_alone) {
+  if (by_hand_alone.empty()) return {"Remove the hand-written all-reduce.", ""};
+  return {fmt::format("Limit the hand-written all-reduce to what no wrapper covers ({}).",
+                      list_of(by_hand_alone)),
+          ""};
+}
+
 Verdict check_redundant_sync(const Timeline& timeline) {
   if (!timeline.wrapper) return std::vector<Finding>{};
   const auto steps = complete_steps(timeline);
@@ -81,11 +102,13 @@ Verdict check_redundant_sync(const Timeline& timeline) {
                               "Gradients are reduced {} times per optimizer step, in {} of {}; "
                               "once, after the last micro-batch, is enough.",
                               max_reductions, affected, count_of(judged, "step"));
-  finding.prescription = {
-      again != nullptr ? "Remove the hand-written all-reduce."
-                       : "Run every micro-batch except the last under no_sync, both forward and "
-                         "backward: the forward decides whether its backward is reduced.",
-      ""};
+  finding.prescription =
+      again != nullptr
+          ? remove_the_call(reduced_by_hand_alone(timeline, steps))
+          : Prescription{
+                "Run every micro-batch except the last under no_sync, both forward and "
+                "backward: the forward decides whether its backward is reduced.",
+                ""};
   return std::vector{finding};
 }
 
