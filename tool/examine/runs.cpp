@@ -179,6 +179,12 @@ std::optional<std::string> Runs::run_beside(const ExaminedProgram& program,
 }
 
 void Runs::repeat(std::vector<std::pair<int, ExaminedProgram>> programs, int rounds) {
+  if (!options_.quiet && !terminal_ && !programs.empty())
+    streams_.err << fmt::format(
+                        "ddp-doctor: for the step times, the program runs {} times more; "
+                        "--repeats 0 omits this\n",
+                        static_cast<std::size_t>(rounds) * programs.size())
+                 << std::flush;
   for (int round = 0; round < rounds; ++round) {
     if (!time_left(static_cast<std::size_t>(rounds - round) * programs.size())) break;
     say(fmt::format("timing: round {} of {}", round + 1, rounds));
