@@ -111,6 +111,23 @@ TEST(InitialWeights, NameTheLoadAfterTheWrappersBroadcast) {
   EXPECT_THAT(finding->message, HasSubstr("on rank 0 only"));
 }
 
+TEST(InitialWeights, MayDifferInACopyThatRunsToo) {
+  const auto with = [](std::vector<std::string> same) {
+    auto run = wrapped();
+    for (std::size_t rank = 0; rank < same.size(); ++rank)
+      run.fact(static_cast<int>(rank), 1, "copy", "Teacher", same[rank]);
+    return run;
+  };
+  const auto finding = found("DDP302", with({"true", "false"}));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(kind_of(*finding), "copy");
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  EXPECT_THAT(finding->message, HasSubstr("Teacher, which the program runs too"));
+  EXPECT_FALSE(found("DDP302", with({"true", "true"})));
+  EXPECT_FALSE(found("DDP302", with({"false", "false"})));  // each rank its own
+  EXPECT_FALSE(found("DDP302", with({"true"})));            // the other rank did not run it
+}
+
 TEST(InitialWeights, AreNotBlamedOnALoadWhereNothingWasBroadcast) {
   for (const bool another_group : {false, true}) {
     auto run = wrapped();

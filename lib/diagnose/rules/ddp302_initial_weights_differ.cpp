@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -197,6 +198,50 @@ std::vector<int> mistaken_for_shards(const Timeline& timeline, const TimelineSte
   return ids;
 }
 
+// The class of a model that runs, and that no wrapper and no optimizer holds (a teacher, a target
+// network): on some rank it is a copy of the one that is trained, on others it is not.
+std::optional<std::string> copy_on_some_ranks(const Timeline& timeline) {
+  if (timeline.on_mesh()) return {};
+  std::map<std::string, std::map<int, std::set<std::string>>> same;  // by class and rank
+  for (const int rank : timeline.ranks()) {
+    if (const auto* record = timeline.record(rank)) {
+      for (const auto& fact : record->facts) {
+        if (fact.subject == "copy") same[fact.key][rank].insert(fact.value);
+      }
+    }
+  }
+  for (const auto& [model, by_rank] : same) {
+    const bool everywhere = by_rank.size() == timeline.ranks().size();
+    const auto& first = by_rank.begin()->second;
+    if (everywhere &&
+        std::ranges::any_of(by_rank, [&](const auto& of_rank) { return of_rank.second != first; }))
+      return model;
+  }
+  return {};
+}
+
+std::vector<Finding> copies_differ(const Timeline& timeline) {
+  const auto model = copy_on_some_ranks(timeline);
+  if (!model) return {};
+  Finding finding = finding_of(kInitialWeightsDiffer);
+  finding.certainty = Certainty::kLikely;
+  finding.ranks = timeline.ranks();
+  finding.first_step = 1;
+  finding.where = where(timeline, "wrap");
+  finding.evidence["kind"] = "copy";
+  finding.evidence["model"] = *model;
+  finding.message = fmt::format(
+      "Before the first step {}, which the program runs too (a teacher, a target network), has the "
+      "weights of the trained model on some ranks only: it was copied before all ranks had the "
+      "same weights, and no wrapper and no optimizer holds it.",
+      *model);
+  finding.prescription = {
+      "Make the copy after the model is wrapped, from model.module, or use the same seed on every "
+      "rank until the copy is made.",
+      ""};
+  return {finding};
+}
+
 Verdict check_initial_weights_differ(const Timeline& timeline) {
   const auto* start = timeline.step(0);
   if (start == nullptr || !start->complete())
@@ -225,7 +270,7 @@ Verdict check_initial_weights_differ(const Timeline& timeline) {
   });
   const bool likely = ids.empty() || (!timeline.layout.model_parallel.empty() && !known);
   if (ids.empty()) ids = mistaken_for_shards(timeline, *start);
-  if (ids.empty()) return std::vector<Finding>{};
+  if (ids.empty()) return copies_differ(timeline);
   Finding finding = finding_of(kInitialWeightsDiffer);
   if (likely) finding.certainty = Certainty::kLikely;
   finding.ranks = timeline.ranks();

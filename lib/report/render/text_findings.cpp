@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/rule.h"
 #include "lib/explain/wording/errors.h"
 #include "lib/report/render/evidence.h"
 #include "lib/report/render/text.h"
@@ -141,12 +142,15 @@ void print_findings_of(const RunReport& run, const RenderOptions& options, std::
 void print_not_checked(const RunReport& run, std::ostream& out) {
   std::vector<std::pair<std::string, std::string>> by_reason;  // reason, rules
   for (const auto& skipped : run.diagnosis.not_checked) {
+    const auto* rule = find_rule(skipped.rule);
+    const std::string named =
+        rule == nullptr ? skipped.rule : fmt::format("{} {}", skipped.rule, rule->name);
     const auto known = std::find_if(by_reason.begin(), by_reason.end(),
                                     [&](const auto& e) { return e.first == skipped.reason; });
     if (known == by_reason.end()) {
-      by_reason.emplace_back(skipped.reason, skipped.rule);
+      by_reason.emplace_back(skipped.reason, named);
     } else {
-      known->second += ", " + skipped.rule;
+      known->second += ", " + named;
     }
   }
   for (const auto& [reason, rules] : by_reason)

@@ -119,12 +119,35 @@ class Tensors:
         for module in self._outermost_modules():
             tensors = [t for t in (*module.parameters(), *module.buffers()) if not isinstance(t, lazy) and t.is_floating_point()]
             mine = any(self.known(t) is not None or id(t) in self.skipped for t in tensors) or placements.by_module(module)
-            if not tensors or mine or type(module).__module__.startswith("torch."):
+            if not tensors or mine:
+                continue
+            self._note_copy(module)
+            if type(module).__module__.startswith("torch."):
                 continue
             if module in self.session.forwards.called and not any(True for _ in module.parameters()):
                 self._add_statistics(module)
             else:
                 self.session.fact("unexamined", type(module).__name__, len(tensors))
+
+    def _note_copy(self, module):
+        """Of a model that ran in this step, or a part of which did, and that looks like a trained one: whether it has the same weights."""
+        def shapes(of):
+            return [parameter.shape for parameter in of.parameters()]
+
+        forwards = self.session.forwards
+        if any(part in forwards.called or part in forwards.called_without_grad for part in module.modules()):
+            alike = [model for model in (ref() for ref, _ in self.models) if model is not None and shapes(model) == shapes(module) != []]
+            if alike:
+                weights = self._checksum(module)
+                self.session.fact("copy", type(module).__name__, any(self._checksum(model) == weights for model in alike))
+
+    def _checksum(self, module):
+        """Of the bits of its parameters: integers add up to the same in any order."""
+        sums = []
+        for parameter in module.parameters():
+            bits = {1: self.torch.uint8, 2: self.torch.int16, 4: self.torch.int32, 8: self.torch.int64}[parameter.element_size()]
+            sums.append(int(parameter.detach().contiguous().view(bits).sum(dtype=self.torch.int64)))
+        return sums
 
     def _add_statistics(self, module):
         """The buffers of a module without parameters that computes a loss."""
