@@ -244,6 +244,30 @@ TEST(ClipBeforeSync, IsSeenWhereEveryMicroBatchRanUnderNoSync) {
   EXPECT_TRUE(found("DDP108", run));
 }
 
+TEST(ClipBeforeSync, IsLikelyBeforeAnOptimizerThatReducesByItself) {
+  const auto with = [](double factor0, double factor1, const char* moment) {
+    auto run = by_hand();
+    auto call = all_reduce("gradient of body.weight");
+    call.moment = moment;
+    run.call(call);
+    for (int rank : {0, 1}) {
+      // The local norms are 1 and 2: clipped to 0.5, factors of 0.5 and 0.25.
+      for (auto& seen : run.step(rank, 1).observations) {
+        if (seen.stage == Stage::kLocalGradient)
+          seen.digest.l2_norm = seen.tensor == 0 ? rank + 1.0 : 0.0;
+      }
+      run.sample(rank, 0, Stage::kLocalGradient, ramp(1.0));
+      run.sample(rank, 0, Stage::kGradient, ramp(rank == 0 ? factor0 : factor1));
+    }
+    return run;
+  };
+  const auto finding = found("DDP108", with(0.5, 0.25, "optimizer"));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  EXPECT_FALSE(found("DDP108", with(0.5, 0.4, "optimizer")));  // no one norm: weights of a mean
+  EXPECT_FALSE(found("DDP108", with(0.5, 0.25, "outside")));   // nothing reduces them
+}
+
 TEST(ClipBeforeSync, StaysQuietForTheSameFactorOnEveryRank) {
   EXPECT_THAT(diagnosed(scaled(1.0, 1.0)), IsEmpty());
   EXPECT_THAT(diagnosed(scaled(0.5, 0.5)), IsEmpty()) << "divided by the world size";

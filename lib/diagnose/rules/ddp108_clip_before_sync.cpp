@@ -29,8 +29,8 @@ std::optional<double> factor_between(const Timeline& timeline, const TimelineSte
     const auto after = step.sample(rank, id, to);
     if (!before || !after || before->values.size() != after->values.size()) continue;
     // The reducer ran in between: the value is the mean, not a scaled local gradient.
-    if (to == Stage::kCollectiveGradient && step.sample(rank, id, Stage::kReducedGradient))
-      continue;
+    const bool is_later = to == Stage::kCollectiveGradient || to == Stage::kGradient;
+    if (is_later && step.sample(rank, id, Stage::kReducedGradient)) continue;
     for (std::size_t i = 0; i < before->values.size(); ++i) {
       if (std::abs(before->values[i]) > 1e-12 && std::isfinite(before->values[i]))
         factors.push_back(after->values[i] / before->values[i]);
@@ -159,10 +159,10 @@ double local_norm(const Timeline& timeline, const TimelineStep& step, int rank) 
   return std::sqrt(sum);
 }
 
-// A communication hook clipped each rank's gradients by their own norm: every rank contributed at
-// most its mean's share, some less, and those that were clipped the same norm.
-bool clipped_in_hook(const Timeline& timeline, const TimelineStep& step,
-                     const std::vector<double>& factors) {
+// Each rank's gradients were clipped by their own norm: every rank contributed at most its mean's
+// share, some less, and those that were clipped the same norm.
+bool clipped_to_one_norm(const Timeline& timeline, const TimelineStep& step,
+                         const std::vector<double>& factors) {
   double norm = 0.0;
   std::size_t clipped = 0;
   for (std::size_t i = 0; i < factors.size(); ++i) {
@@ -299,6 +299,25 @@ std::optional<std::vector<double>> own_factors(const Timeline& timeline, const T
   return factors;
 }
 
+// The same before the optimizer's step(), which reduces the gradients itself.
+std::optional<std::vector<double>> factors_before_own_step(const Timeline& timeline,
+                                                           const TimelineStep& step) {
+  const auto& calls = step.first()->calls;
+  const bool reduces = std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
+    return call.moment == "optimizer" && call.target.starts_with("gradient") &&
+           call.op.find("reduce") != std::string::npos;
+  });
+  if (!reduces) return {};
+  std::vector<double> factors;
+  for (const int rank : *step.here) {
+    const auto factor =
+        factor_between(timeline, step, rank, Stage::kLocalGradient, Stage::kGradient);
+    if (!factor) return {};
+    factors.push_back(*factor);
+  }
+  return factors;
+}
+
 // They differ, and are no weights of a mean.
 bool scaled_apart(const Timeline& timeline, const TimelineStep& step,
                   const std::vector<double>& factors) {
@@ -355,14 +374,19 @@ Verdict check_clip_before_sync(const Timeline& timeline) {
   const auto hook = comm_hook_of(timeline);
   for (const auto* step : steps) {
     auto factors = hook ? factors_in_hook(timeline, *step) : own_factors(timeline, *step);
+    // What a hook or an optimizer makes of other factors is not seen.
+    const bool hidden = hook || !factors;
+    if (!factors && !hook) factors = factors_before_own_step(timeline, *step);
     if (!factors) continue;
-    if (hook ? !clipped_in_hook(timeline, *step, *factors)
-             : !scaled_apart(timeline, *step, *factors))
+    if (hidden ? !clipped_to_one_norm(timeline, *step, *factors)
+               : !scaled_apart(timeline, *step, *factors))
       continue;
     ++affected;
     if (finding.first_step) continue;
     finding.first_step = step->number;
     finding.evidence["factor_by_rank"] = *factors;
+    // A distributed optimizer may want each rank's share limited.
+    if (hidden && !hook) finding.certainty = Certainty::kLikely;
   }
   if (affected == 0) {
     auto by_parts = clip_by_parts(timeline, steps);
