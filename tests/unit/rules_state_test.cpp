@@ -320,6 +320,18 @@ TEST(OptimizerStale, SeesParametersFromBeforeTheModelGotItsStorage) {
   EXPECT_EQ(finding->evidence["parameters_held"], 57);
 }
 
+TEST(OptimizerStale, SeesParametersThatWereFrozenAfterItWasMade) {
+  auto run = RunBuilder(2, {"adapter.weight", "base.weight"}, 3);
+  run.usage(0, [](int, Usage& usage) { usage.in_optimizer = false; });
+  run.tensors([](int, TensorInfo& tensor) { tensor.trainable = tensor.id == 0; });
+  EXPECT_FALSE(found("DDP307", run));
+  for (int rank : {0, 1}) run.fact(rank, 1, "optimizer 0", "tensors", "[1]");
+  const auto finding = found("DDP307", run);
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(names_of(*finding), ElementsAre("adapter.weight"));
+  EXPECT_EQ(finding->evidence["parameters_held"], 1);
+}
+
 TEST(OptimizerStale, SeesATensorThatNoModelHoldsAnyMore) {
   const auto run_of = [](const char* second) {
     auto run = RunBuilder(2, {"head.weight", second, "body.weight"}, 3);

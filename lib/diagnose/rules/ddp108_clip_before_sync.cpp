@@ -299,15 +299,22 @@ std::optional<std::vector<double>> own_factors(const Timeline& timeline, const T
   return factors;
 }
 
-// The same before the optimizer's step(), which reduces the gradients itself.
+// The optimizer's step(), or a hook of it, reduces as many numbers as there are gradients.
+bool reduces_in_own_step(const Timeline& timeline, const TimelineStep& step) {
+  std::int64_t missing = 0;
+  for (const int id : timeline.trainable())
+    missing += timeline.tensors[static_cast<std::size_t>(id)].numel;
+  for (const auto& call : step.first()->calls) {
+    if (call.moment == "optimizer" && call.op.find("reduce") != std::string::npos)
+      missing -= call.numel * call.count;
+  }
+  return missing <= 0;
+}
+
+// Each rank's factor before an optimizer that reduces the gradients itself.
 std::optional<std::vector<double>> factors_before_own_step(const Timeline& timeline,
                                                            const TimelineStep& step) {
-  const auto& calls = step.first()->calls;
-  const bool reduces = std::any_of(calls.begin(), calls.end(), [](const Collective& call) {
-    return call.moment == "optimizer" && call.target.starts_with("gradient") &&
-           call.op.find("reduce") != std::string::npos;
-  });
-  if (!reduces) return {};
+  if (!reduces_in_own_step(timeline, step)) return {};
   std::vector<double> factors;
   for (const int rank : *step.here) {
     const auto factor =

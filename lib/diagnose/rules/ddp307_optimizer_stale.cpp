@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -22,6 +23,20 @@ std::size_t held_without_storage(const Timeline& timeline) {
     if (fact.key == "without_storage") count += std::stoul(fact.value);
   }
   return count;
+}
+
+// How many they hold that do not require gradients: frozen after the optimizer was made, as the
+// base of an adapter is.
+std::size_t held_frozen(const Timeline& timeline) {
+  std::set<int> frozen;
+  for (const auto& fact : timeline.record(timeline.first_rank())->facts) {
+    if (!fact.subject.starts_with("optimizer ") || fact.key != "tensors") continue;
+    for (const int id : nlohmann::json::parse(fact.value).get<std::vector<int>>()) {
+      const auto at = static_cast<std::size_t>(id);
+      if (at < timeline.tensors.size() && !timeline.tensors[at].trainable) frozen.insert(id);
+    }
+  }
+  return frozen.size();
 }
 
 Verdict check_optimizer_stale(const Timeline& timeline) {
@@ -51,16 +66,17 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
         (used.empty() || is_in_no_module(timeline.tensors[static_cast<std::size_t>(id)])))
       stale.insert(id);
   }
-  const std::size_t of_meta = held.empty() ? held_without_storage(timeline) : 0;
-  if (left_out.empty() || (stale.empty() && of_meta == 0)) return std::vector<Finding>{};
+  const std::size_t untrainable =
+      held.empty() ? held_without_storage(timeline) + held_frozen(timeline) : 0;
+  if (left_out.empty() || (stale.empty() && untrainable == 0)) return std::vector<Finding>{};
   Finding finding = finding_of(kOptimizerStale);
   finding.ranks = timeline.ranks();
   finding.first_step = steps.front()->number;
   finding.where = where_stepped(timeline, finding.first_step);
   finding.parameters = parameters_of(timeline, left_out);
   finding.evidence["parameters_left_out"] = left_out.size();
-  finding.evidence["parameters_held"] = held.size() + of_meta;
-  finding.evidence["parameters_stale"] = stale.size() + of_meta;
+  finding.evidence["parameters_held"] = held.size() + untrainable;
+  finding.evidence["parameters_stale"] = stale.size() + untrainable;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
       "The optimizer does not hold the model's current parameters: in {} {} got gradients and "
