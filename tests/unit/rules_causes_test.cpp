@@ -225,6 +225,14 @@ TEST(RankDependentGraph, IsQuietWhereEveryRankFreezesOrOnlySkipsAParameter) {
   EXPECT_FALSE(found("DDP202", std::move(skipped)));
 }
 
+// Gradients that the program assigns; those of rank 0 are zeros, which look like none.
+TEST(RankDependentGraph, IsQuietWhereNoBackwardBroughtAnyRankAGradient) {
+  auto run = wrapped();
+  run.unused(0, 1).unused(1, 1).differ(1, 0, Stage::kGradient, 1);
+  for (auto& usage : run.step(1, 1).usages) usage.assigned = usage.tensor == 1;
+  EXPECT_FALSE(found("DDP202", run));
+}
+
 TEST(RankDependentGraph, NamesTheRankWhoseBackwardReachedNothing) {
   auto run = healthy();
   run.wrapper({{"find_unused_parameters", "1"}});

@@ -388,6 +388,15 @@ TEST(RedundantSync, KeepsTheReductionOfWhatNoWrapperCovers) {
             "Limit the hand-written all-reduce to what no wrapper covers (head.weight).");
 }
 
+TEST(RedundantSync, StaysQuietWhereOnlyThatIsReducedByHand) {
+  auto run = with_a_head_outside(true);
+  run.call(all_reduce("gradient of head.weight"));
+  for (int rank : {0, 1}) {
+    for (int tensor : {0, 1}) run.observe(rank, tensor, Stage::kCollectiveGradient, 31);
+  }
+  EXPECT_FALSE(found("DDP113", run));
+}
+
 // Once it read the call of the first redundant step, which had none.
 TEST(RedundantSync, FindsTheCallInALaterStepThanTheFirst) {
   auto run = healthy();

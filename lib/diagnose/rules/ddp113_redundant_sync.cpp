@@ -27,12 +27,23 @@ std::size_t reductions(const StepRecord& step, int wrapper) {
   return count;
 }
 
+// It reduces the gradient of a parameter that no wrapper covers, so no reducer has reduced it.
+bool of_uncovered(const Timeline& timeline, const Collective& call) {
+  constexpr std::string_view kGradientOf = "gradient of ";
+  return call.target.starts_with(kGradientOf) &&
+         std::ranges::any_of(timeline.tensors, [&](const TensorInfo& tensor) {
+           return !tensor.ddp_index &&
+                  tensor.name == std::string_view(call.target).substr(kGradientOf.size());
+         });
+}
+
 // The hand-written collective that reduces gradients that the reducer has already made equal; null
 // if there is none.
 const Collective* reduced_again(const Timeline& timeline, const TimelineStep& step) {
   const auto calls = calls_before_step(step, 0);
-  const auto call = std::find_if(calls.begin(), calls.end(), [](const auto* call) {
-    return call->op == "all_reduce" && call->target.starts_with("gradient");
+  const auto call = std::find_if(calls.begin(), calls.end(), [&](const auto* call) {
+    return call->op == "all_reduce" && call->target.starts_with("gradient") &&
+           !of_uncovered(timeline, *call);
   });
   if (call == calls.end()) return nullptr;
   bool any = false;

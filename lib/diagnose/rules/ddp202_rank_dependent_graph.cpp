@@ -45,6 +45,15 @@ bool is_frozen(const Timeline& timeline, const TimelineStep& step, int rank, int
   return usage && usage->frozen && timeline.tensors[static_cast<std::size_t>(id)].ddp_index;
 }
 
+// A backward brought it a gradient on some rank. Where the program assigns gradients, one of zeros
+// looks like none.
+bool used_on_some_rank(const Timeline& timeline, const TimelineStep& step, int id) {
+  return std::ranges::any_of(timeline.ranks(), [&](int rank) {
+    const auto usage = step.usage(rank, id);
+    return usage && usage->used;
+  });
+}
+
 // Steps that every rank completed, with gradients that differ. If they agree nevertheless
 // (find_unused_parameters, a hand-written all-reduce that fills in zeros), the different graphs did
 // no harm, except where a rank does not train what the others train.
@@ -58,7 +67,8 @@ void compare_complete(const Timeline& timeline, const std::vector<const Timeline
     for (int rank : timeline.ranks()) {
       auto ids = unused(timeline, *step, rank);
       std::erase_if(ids, [&](int id) {
-        return everywhere.contains(id) || (!apart && !is_frozen(timeline, *step, rank, id));
+        return everywhere.contains(id) || !used_on_some_rank(timeline, *step, id) ||
+               (!apart && !is_frozen(timeline, *step, rank, id));
       });
       any = any || !ids.empty();
       by_rank[rank] = std::move(ids);
