@@ -111,7 +111,7 @@ class Reference(seams.Watcher):
 
     @seams.careful
     def forward_begins(self, module, args, kwargs):
-        self.begun = True
+        self.begun = self.has_forward = True
         self._restore()
         self._settle(module)
         stream = self._stream_of(("inputs",))
@@ -149,6 +149,7 @@ class Reference(seams.Watcher):
 
     @seams.careful
     def quiet_forward(self, module):
+        self._restore()  # its output may be a target of this step
         self._settle(module)
 
     @seams.careful
@@ -256,7 +257,6 @@ class Reference(seams.Watcher):
 
     def _restore(self):
         """The weights from which the ranks' step began. A model may be called before its optimizer is made."""
-        self.has_forward = True
         if self.restored or not self.optimizers:
             return
         self.restored = True
