@@ -324,12 +324,16 @@ TEST(OptimizerStale, SeesParametersThatWereFrozenAfterItWasMade) {
   auto run = RunBuilder(2, {"adapter.weight", "base.weight"}, 3);
   run.usage(0, [](int, Usage& usage) { usage.in_optimizer = false; });
   run.tensors([](int, TensorInfo& tensor) { tensor.trainable = tensor.id == 0; });
+  run.forget(Stage::kGradient);
   EXPECT_FALSE(found("DDP307", run));
   for (int rank : {0, 1}) run.fact(rank, 1, "optimizer 0", "tensors", "[1]");
   const auto finding = found("DDP307", run);
   ASSERT_TRUE(finding);
   EXPECT_THAT(names_of(*finding), ElementsAre("adapter.weight"));
   EXPECT_EQ(finding->evidence["parameters_held"], 1);
+  // A copy of the weights, to which the program assigns gradients.
+  for (int rank : {0, 1}) run.observe(rank, 1, Stage::kGradient, 5, 2);
+  EXPECT_FALSE(found("DDP307", run));
 }
 
 TEST(OptimizerStale, SeesATensorThatNoModelHoldsAnyMore) {

@@ -25,15 +25,23 @@ std::size_t held_without_storage(const Timeline& timeline) {
   return count;
 }
 
-// How many they hold that do not require gradients: frozen after the optimizer was made, as the
-// base of an adapter is.
-std::size_t held_frozen(const Timeline& timeline) {
+// How many parameters of a module they hold that do not require gradients, and got none: frozen
+// after the optimizer was made, as the base of an adapter is. 0 if they hold anything else, such as
+// copies of the weights.
+std::size_t held_frozen(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
+  const int rank = timeline.first_rank();
   std::set<int> frozen;
-  for (const auto& fact : timeline.record(timeline.first_rank())->facts) {
+  for (const auto& fact : timeline.record(rank)->facts) {
     if (!fact.subject.starts_with("optimizer ") || fact.key != "tensors") continue;
     for (const int id : nlohmann::json::parse(fact.value).get<std::vector<int>>()) {
       const auto at = static_cast<std::size_t>(id);
-      if (at < timeline.tensors.size() && !timeline.tensors[at].trainable) frozen.insert(id);
+      if (at >= timeline.tensors.size()) continue;
+      const bool has_gradient = std::ranges::any_of(steps, [&](const TimelineStep* step) {
+        return step->find(rank, id, Stage::kGradient).has_value();
+      });
+      const auto& tensor = timeline.tensors[at];
+      if (tensor.trainable || is_in_no_module(tensor) || has_gradient) return 0;
+      frozen.insert(id);
     }
   }
   return frozen.size();
@@ -67,7 +75,7 @@ Verdict check_optimizer_stale(const Timeline& timeline) {
       stale.insert(id);
   }
   const std::size_t untrainable =
-      held.empty() ? held_without_storage(timeline) + held_frozen(timeline) : 0;
+      held.empty() ? held_without_storage(timeline) + held_frozen(timeline, steps) : 0;
   if (left_out.empty() || (stale.empty() && untrainable == 0)) return std::vector<Finding>{};
   Finding finding = finding_of(kOptimizerStale);
   finding.ranks = timeline.ranks();

@@ -12,6 +12,7 @@ from . import Impossible, draws, plays, ranks, samples, seams, tensors
 from .figures import inner_products
 
 LEARNING = 4  # steps in which the number of micro-batches must have shown itself
+MOST_SHORT = 3  # steps in a row that take fewer batches than they should
 
 
 class Reference(seams.Watcher):
@@ -46,6 +47,7 @@ class Reference(seams.Watcher):
         self.counted = collections.Counter()  # place in the program -> how often it reduced numbers in this step
         self.optimizers, self.names = [], {}
         self.forwards = 0  # of the turn under way
+        self.short_turns = 0  # one after the other, that took fewer batches than they should have
         self.has_forward = False  # in training, since the last optimizer step
         self.restored = False  # the weights of the step that is being played
         self.settled = set()  # modules whose other tensors were restored in this step
@@ -309,13 +311,14 @@ class Reference(seams.Watcher):
         self.forwards = 0
         if self.times is None:
             self._learn()
-        if self.times is not None and turn >= self.offset:
+        regular = self.times is not None and self._regular(turn)
+        if regular and turn >= self.offset:
             self.cycles = turn
             self._compare_draws()
             self.cycles = turn + 1
         self.draws, self.unlike = {}, {}
         self.random_draws.clear()
-        if self.times is not None and self._regular(turn):
+        if regular:
             index = turn - self.offset
             if 0 <= index < len(self.left):
                 self.torch.save(played, self._file(self.left[index]))
@@ -356,15 +359,19 @@ class Reference(seams.Watcher):
         return self.script.count.get(stream, (0, 0))[1]
 
     def _regular(self, turn):
-        """The step took as many batches as it should have."""
+        """The step took as many batches as it should have. One with fewer, such as an epoch's last, does not count: the next plays the same."""
         if self.script.dealt:
             return True
-        for stream, count in self._counts().items():
-            wanted = (turn + 1) * count * self.times
-            if self.drawn.get(stream, 0) < wanted:
-                self._end({"impossible": f"one process took {self.drawn.get(stream, 0)} batches for its first {turn + 1} steps, not {count * self.times} "
-                                         "for each as a rank does"})
-        return True
+        counts = {stream: count * self.times for stream, count in self._counts().items()}
+        short = [stream for stream, count in counts.items() if self.drawn.get(stream, 0) < (turn + 1) * count]
+        self.short_turns = self.short_turns + 1 if short else 0
+        if self.short_turns > MOST_SHORT:
+            self._end({"impossible": f"one process took {self.drawn.get(short[0], 0) - self.drawn_before.get(short[0], 0)} batches for a step, and "
+                                     f"{self.short_turns} times fewer than {counts[short[0]]}, as a rank does"})
+        if short:
+            self.offset += turn >= self.offset
+            self.drawn.update({stream: (turn + 1) * counts[stream] for stream in short})
+        return not short
 
     # ---- the end
 
