@@ -80,8 +80,9 @@ class Cause {
     const double of_loss = mean_loss() / step_.loss;
     const double of_gradients = seen_.total().scale(kOfRanks, kOfOne);
     for (const double k : {double(world_size_), 1.0 / world_size_}) {
-      if (std::abs(of_loss / k - 1) > kAboutTheSame || std::abs(of_gradients / k - 1) > kRoughly)
-        continue;
+      const bool fits =
+          std::abs(of_loss / k - 1) <= kAboutTheSame && std::abs(of_gradients / k - 1) <= kRoughly;
+      if (!fits) continue;  // nor does NaN, as of losses that are zero
       Finding finding = of_scale(
           k, fmt::format("about {:.2f} times those that one process computes on the same samples, "
                          "as the loss is ({:.6g} on average over the ranks, {:.6g} in one process)",

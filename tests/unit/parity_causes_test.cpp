@@ -233,7 +233,12 @@ TEST(ParityForward, StandsBesideAFactorThatTheLossHasToo) {
   EXPECT_EQ(parity.findings[0].evidence.at("k"), 0.5);
   EXPECT_THAT(parity.findings[0].message, HasSubstr("a loss that is a sum over the samples"));
   EXPECT_EQ(parity.findings[1].rule, kParityForward.code);
+  // Losses of zero have no factor.
+  step.rank_losses = {0.0, 0.0};
+  step.loss = 0.0;
+  EXPECT_EQ(finding_of_parity(judged(step)).rule, kParityForward.code);
   // The statistics alone: the loss is nearly the same.
+  step.rank_losses = {1.0, 2.0};
   step.loss = 1.4;
   EXPECT_EQ(finding_of_parity(judged(step)).rule, kParityForward.code);
 }
