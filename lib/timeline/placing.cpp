@@ -135,10 +135,14 @@ bool only_some_compute_a_loss(const Timeline& timeline) {
   return some && others;
 }
 
-// The module that holds it directly, or a parameter of the model itself.
+// The module that holds it directly, or a parameter of the model itself. A model with a weight and
+// a bias is one layer.
 std::string module_of(const TensorInfo& tensor) {
-  const auto dot = tensor.name.rfind('.');
-  return dot == std::string::npos ? tensor.name : tensor.name.substr(0, dot);
+  const auto& name = tensor.name;
+  const auto at = name_in_model(name);
+  const auto dot = name.rfind('.');
+  if (dot != std::string::npos) return name.substr(0, dot);
+  return at == "weight" || at == "bias" ? name.substr(0, name.size() - at.size()) : name;
 }
 
 bool is_named_embedding(const TensorInfo& tensor) {
@@ -147,6 +151,34 @@ bool is_named_embedding(const TensorInfo& tensor) {
 }
 
 }  // namespace
+
+std::string works_together(const Timeline& timeline, const TimelineStep* start) {
+  if (start == nullptr || !start->complete() || timeline.has_wrapper()) return {};
+  bool forward = false, splits_softmax = false;
+  for (const int rank : timeline.ranks()) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr || reduces_over_all(*record)) return {};
+    for (const auto& fact : record->facts)
+      forward = forward || (fact.subject == "activations" && fact.key == "forward");
+    for (const auto& step : record->steps) {
+      // The largest logit of each sample, over all classes: each rank has some of them.
+      splits_softmax = splits_softmax || std::ranges::any_of(step.calls, [](const auto& call) {
+                         return call.moment == "forward" && call.reduce == "max" && call.numel > 1;
+                       });
+    }
+  }
+  bool alike = false, apart = false;  // drawn at random
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind != "parameter" || begins_constant(*start, tensor.id)) continue;
+    const auto groups = start->groups(tensor.id, Stage::kWeight, timeline.ranks()).size();
+    alike = alike || groups == 1;
+    apart = apart || groups > 1;
+  }
+  if (!forward || !apart || !(alike || splits_softmax)) return {};
+  return splits_softmax ? "ranks compute the softmax over classes that each has some of"
+                        : "ranks exchange activations in forward passes, and some weights begin "
+                          "apart, as in tensor parallelism";
+}
 
 void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
   if (timeline.layout.model_parallel.empty() || start == nullptr || timeline.replicas.size() > 1 ||

@@ -3,6 +3,7 @@
 // `start`: step 0, or null.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lib/timeline/replica_groups.h"
@@ -20,6 +21,12 @@ void place_by_wrapper(const Timeline& timeline, const TimelineStep* start, Repli
 
 // What wrappers cover is replicated over their process groups.
 void place_wrapped(Timeline& timeline, const std::vector<Ranks>& sets, ReplicaGroups& groups);
+
+// Nobody declared anything and no wrapper replicates, but the ranks work on each sample together:
+// they exchange activations in the forward pass, and reduce no gradients over all of them. A
+// backward pass that exchanges some, too, is told by the records alone (layout_of). Returns how
+// they do it, or nothing.
+std::string works_together(const Timeline& timeline, const TimelineStep* start);
 
 // What nobody declared, in a job whose ranks exchange activations. Where shards are DTensors, plain
 // parameters are none.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,11 +12,28 @@
 namespace ddp_doctor {
 namespace {
 
+// The step before which its weights were first seen, by rank; 0 where the first step's state has
+// it. Empty unless every rank has seen them.
+std::map<int, const TimelineStep*> first_seen(const Timeline& timeline, int id) {
+  std::map<int, const TimelineStep*> seen;
+  for (const int rank : timeline.ranks()) {
+    const auto found =
+        std::find_if(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& step) {
+          return step.find(rank, id, step.number == 0 ? Stage::kWeight : Stage::kWeightBefore);
+        });
+    if (found == timeline.steps.end()) return {};
+    seen[rank] = &*found;
+  }
+  return seen;
+}
+
 bool begins_apart(const Timeline& timeline, const TimelineStep* start, int tensor) {
-  return start != nullptr &&
-         std::any_of(timeline.replicas.begin(), timeline.replicas.end(), [&](const Ranks& ranks) {
-           return start->groups(tensor, Stage::kWeight, ranks).size() > 1;
-         });
+  if (start == nullptr) return false;
+  if (start->groups(tensor, Stage::kWeight, timeline.ranks()).empty())
+    return begins_apart_later(timeline, tensor).has_value();
+  return std::any_of(timeline.replicas.begin(), timeline.replicas.end(), [&](const Ranks& ranks) {
+    return start->groups(tensor, Stage::kWeight, ranks).size() > 1;
+  });
 }
 
 // Only a mixture of experts sends a different part of a tensor to every rank.
@@ -47,6 +65,24 @@ bool is_named_expert(const TensorInfo& tensor, bool beside_wrappers) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> begins_apart_later(const Timeline& timeline, int tensor) {
+  const auto seen = first_seen(timeline, tensor);
+  const auto bits = [&](int rank) {
+    const auto* at = seen.at(rank);
+    return at->find(rank, tensor, at->number == 0 ? Stage::kWeight : Stage::kWeightBefore)->bits;
+  };
+  std::int64_t step = 0;
+  for (const auto& [rank, at] : seen) step = std::max(step, at->number);
+  const auto& replicas = timeline.replicas_of(tensor, Stage::kWeight);
+  const bool same = std::all_of(replicas.begin(), replicas.end(), [&](const Ranks& ranks) {
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+      return !seen.contains(rank) || !seen.contains(ranks.front()) ||
+             bits(rank) == bits(ranks.front());
+    });
+  });
+  return same ? std::nullopt : std::optional(step);
+}
 
 std::set<int> experts_of_one_seed(const Timeline& timeline, const TimelineStep* start) {
   std::set<int> ids;

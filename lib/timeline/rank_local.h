@@ -2,6 +2,8 @@
 // Parameters that ranks have for themselves, so that no other rank must hold the same.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <set>
 
 #include "lib/timeline/replica_groups.h"
@@ -17,6 +19,10 @@ std::set<int> experts_of_one_seed(const Timeline& timeline, const TimelineStep* 
 // where no wrapper, or no module, covers it.
 std::set<int> rank_local_parameters(const Timeline& timeline, const TimelineStep* start,
                                     const ReplicaGroups& groups);
+
+// Of a parameter that some rank's first step did not know yet, as it trained something else before:
+// the step before which its replicas' weights differ; nothing if they do not.
+std::optional<std::int64_t> begins_apart_later(const Timeline& timeline, int tensor);
 
 // Ids of the parameters of a sharded optimizer that the program wrote itself.
 std::set<int> updated_by_some(const Timeline& timeline);

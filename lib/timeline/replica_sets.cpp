@@ -196,6 +196,8 @@ void tell_replicas_apart(Timeline& timeline) {
   if (timeline.replicas.size() == 1) place_by_wrapper(timeline, start, *groups);
   const bool one_model = place_declared(timeline, start, *groups);
   if (one_model && timeline.layout.meshes_side_by_side) timeline.layout.model_parallel.clear();
+  if (timeline.layout.model_parallel.empty())
+    timeline.layout.model_parallel = works_together(timeline, start);
   place_inferred(timeline, start, *groups);
   place_stated(timeline, *groups);
   timeline.place(groups);

@@ -299,6 +299,60 @@ Verdict check_divide_factor(const Timeline& timeline,
   return std::vector{finding};
 }
 
+// The factor between what the reducer gave and what the optimizer got, on every rank; nothing if
+// there is not one.
+std::optional<double> factor_after_reducer(const Timeline& timeline, const TimelineStep& step) {
+  std::vector<double> factors;
+  for (const int rank : timeline.ranks()) {
+    for (const int id : timeline.trainable()) {
+      const auto before = step.sample(rank, id, Stage::kReducedGradient);
+      const auto after = step.sample(rank, id, Stage::kGradient);
+      if (!before || !after || before->values.size() != after->values.size()) return {};
+      for (std::size_t i = 0; i < before->values.size(); ++i) {
+        if (std::abs(before->values[i]) > 1e-12)
+          factors.push_back(after->values[i] / before->values[i]);
+      }
+    }
+  }
+  if (factors.size() < kMinValues) return {};
+  const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
+  return *high - *low <= 1e-4 * std::abs(*high) ? std::optional(*high) : std::nullopt;
+}
+
+// The reducer's mean is divided by the number of ranks again, or multiplied by it, in every step.
+// No correct program does that but to make up for a factor of its loss: it has none.
+std::vector<Finding> scaled_after_reducer(const Timeline& timeline,
+                                          const std::vector<const TimelineStep*>& steps) {
+  const auto world = static_cast<double>(timeline.ranks().size());
+  std::optional<double> k;
+  for (const auto* step : steps) {
+    const auto* loss = timeline.fact(timeline.first_rank(), "loss", "factor", step->number);
+    const auto* sum = timeline.fact(timeline.first_rank(), "loss", "sum", step->number);
+    const bool plain = loss != nullptr && loss->value == "1.0" && sum == nullptr;
+    if (!plain || step->first()->backwards != 1 || step->first()->scale) return {};
+    const auto factor = factor_after_reducer(timeline, *step);
+    if (!factor || !(near(*factor, 1.0 / world) || near(*factor, world))) return {};
+    if (k && !near(*factor, *k)) return {};
+    k = factor;
+  }
+  if (!k || steps.size() < 2) return {};
+  Finding finding = finding_of(kGradientScale);
+  finding.certainty = Certainty::kLikely;
+  finding.ranks = timeline.ranks();
+  finding.first_step = steps.front()->number;
+  finding.where = where_stepped(timeline, finding.first_step);
+  finding.evidence["factor"] = *k;
+  finding.evidence["kind"] = "after-reducer";
+  finding.evidence["steps_checked"] = steps.size();
+  finding.message = fmt::format(
+      "Between backward and optimizer.step the program makes every gradient {:.4g} times what "
+      "DistributedDataParallel averaged over {} ranks, in all {} that could be compared.",
+      *k, timeline.ranks().size(), count_of(steps.size(), "step"));
+  finding.prescription = {
+      "Remove it: the gradients that DistributedDataParallel leaves are the mean already.", ""};
+  return {finding};
+}
+
 Verdict check_gradient_scale(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   if (auto factor = check_divide_factor(timeline, steps);
@@ -306,6 +360,7 @@ Verdict check_gradient_scale(const Timeline& timeline) {
     return factor;
   Verdict reduced = check_with(timeline, steps, false);
   if (!std::get<std::vector<Finding>>(reduced).empty()) return reduced;
+  if (auto after = scaled_after_reducer(timeline, steps); !after.empty()) return after;
   // Where each rank has parts of the model, a loop's own all-reduce may rightly sum: the norms
   // beside tensor parallel layers under sequence parallel.
   if (!timeline.rank_local.empty()) return reduced;

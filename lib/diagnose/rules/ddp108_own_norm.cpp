@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -17,14 +18,18 @@ namespace {
 constexpr double kSameFactor = 1e-3;
 constexpr char kFlattens[] = "FullyShardedDataParallel";  // a source of placements
 
-// On a mesh: the factor between each rank's gradients and those of the lowest rank that holds the
-// same, if it is one for all parameters that they share. Nothing if it is not, or if all are 1.
+// On a mesh: the factor between each rank's gradients and those of the lowest rank that holds some
+// of the same, if any two ranks have one for all parameters that they share. Nothing if they do
+// not, or if all are 1.
 std::optional<std::map<int, double>> factors_between_replicas(const Timeline& timeline,
                                                               const TimelineStep& step) {
   constexpr std::size_t kMinValues = 16;
-  constexpr double kFarBelow = 1e-4;          // of the largest: rounding
-  std::map<int, std::vector<double>> ratios;  // by rank
-  std::map<int, std::set<int>> parameters;
+  constexpr double kFarBelow = 1e-4;  // of the largest: rounding
+  struct Shared {
+    std::vector<double> ratios;
+    std::set<int> parameters;
+  };
+  std::map<std::pair<int, int>, Shared> pairs;  // a rank, and the lowest that holds the same
   for (const int id : timeline.trainable()) {
     for (const auto& ranks : timeline.replicas_of(id, Stage::kGradient)) {
       const auto first = step.sample(ranks.front(), id, Stage::kGradient);
@@ -32,24 +37,25 @@ std::optional<std::map<int, double>> factors_between_replicas(const Timeline& ti
         const auto own = step.sample(rank, id, Stage::kGradient);
         if (rank == ranks.front() || !first || !own || own->values.size() != first->values.size())
           continue;
-        parameters[rank].insert(id);
+        auto& shared = pairs[{rank, ranks.front()}];
+        shared.parameters.insert(id);
         double largest = 0.0;
         for (const double value : first->values) largest = std::max(largest, std::abs(value));
         for (std::size_t i = 0; i < own->values.size(); ++i) {
           if (std::abs(first->values[i]) > kFarBelow * largest)
-            ratios[rank].push_back(own->values[i] / first->values[i]);
+            shared.ratios.push_back(own->values[i] / first->values[i]);
         }
       }
     }
   }
   std::map<int, double> factors;
   bool apart = false;
-  for (const auto& [rank, all] : ratios) {
-    const auto [low, high] = std::minmax_element(all.begin(), all.end());
-    if (all.size() < kMinValues || parameters[rank].size() < 2 || !(*low > 0.0) ||
+  for (const auto& [pair, shared] : pairs) {
+    const auto [low, high] = std::minmax_element(shared.ratios.begin(), shared.ratios.end());
+    if (shared.ratios.size() < kMinValues || shared.parameters.size() < 2 || !(*low > 0.0) ||
         *high - *low > kSameFactor * *high)
       return {};
-    factors[rank] = *high;
+    factors.emplace(pair.first, *high);
     apart = apart || std::abs(*high - 1.0) > 1e-5;
   }
   return apart ? std::optional(factors) : std::nullopt;

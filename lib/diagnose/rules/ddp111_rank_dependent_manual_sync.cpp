@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "lib/diagnose/calls.h"
@@ -183,6 +184,38 @@ std::set<int> exchanged(const TimelineStep& step, const std::vector<int>& ids, i
   return found;
 }
 
+// Over these parameters together every rank has the same norm and the same largest element of the
+// gradient, and most of them differ in both: the same values in other places. Gradients that each
+// rank clipped to one norm have another largest element.
+bool permuted(const TimelineStep& step, const std::vector<int>& ids) {
+  constexpr double kRounding = 1e-6;
+  struct Size {
+    double squares = 0.0, largest = 0.0;
+  };
+  std::vector<Size> sizes;
+  std::size_t apart = 0;
+  for (const int rank : *step.here) {
+    auto& size = sizes.emplace_back();
+    for (const int id : ids) {
+      const auto seen = step.find(rank, id, Stage::kGradient);
+      if (!seen || seen->nonfinite > 0) return false;
+      size.squares += seen->l2_norm * seen->l2_norm;
+      size.largest = std::max(size.largest, seen->max_abs);
+    }
+  }
+  const auto near = [](double a, double b) { return std::abs(a - b) <= kRounding * std::abs(b); };
+  for (const int id : ids) {
+    const auto first = step.find(step.first_rank(), id, Stage::kGradient);
+    const auto other = step.find(step.here->back(), id, Stage::kGradient);
+    apart += !near(first->l2_norm, other->l2_norm) && !near(first->max_abs, other->max_abs);
+  }
+  return sizes.front().largest > 0.0 && 2 * apart > ids.size() &&
+         std::ranges::all_of(sizes, [&](const Size& size) {
+           return near(size.squares, sizes.front().squares) &&
+                  near(size.largest, sizes.front().largest);
+         });
+}
+
 // One flat buffer for all gradients, filled in a different order on each rank: each rank steps on
 // the means of other parameters.
 std::optional<Finding> in_another_order(const Timeline& timeline) {
@@ -192,7 +225,9 @@ std::optional<Finding> in_another_order(const Timeline& timeline) {
     if (ids.size() < 2) continue;
     std::set<int> parameters;
     for (int rank : timeline.ranks()) parameters.merge(exchanged(*step, ids, rank));
-    if (parameters.size() < 2) continue;
+    const bool whole = parameters.size() >= 2;  // means of other parameters, of the same shape
+    if (!whole && !permuted(*step, ids)) continue;
+    if (!whole) parameters = {ids.begin(), ids.end()};
     Finding finding = finding_of(kRankDependentManualSync);
     finding.first_step = step->number;
     finding.ranks = timeline.ranks();
@@ -201,10 +236,12 @@ std::optional<Finding> in_another_order(const Timeline& timeline) {
     if (const auto* call = first_gradient_call(*step))
       finding.where = Where{call->file, call->line};
     finding.message = fmt::format(
-        "In step {} gradients are exchanged among {}: a rank has, bit for bit, the gradient that "
-        "another rank has for a different parameter. Ranks that fill one buffer in different "
+        "In step {} gradients are exchanged among {}: {}. Ranks that fill one buffer in different "
         "orders do this.",
-        step->number, list_of(finding.parameters));
+        step->number, list_of(finding.parameters),
+        whole ? "a rank has, bit for bit, the gradient that another rank has for a different "
+                "parameter"
+              : "every rank has the same values, in other places");
     finding.prescription = {
         "Fill and read the buffer in an order that is the same on every rank, such as "
         "model.parameters(). The order in which gradients arrive differs.",

@@ -7,6 +7,7 @@
 // weights are then the same after the step.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -194,6 +195,38 @@ bool losses_should_agree(const Timeline& timeline, const TimelineStep& step,
   return losses.size() > 1;
 }
 
+// The collectives of one of its groups.
+std::vector<const Collective*> calls_along(const Timeline& timeline, const Dimension& dimension) {
+  std::vector<const Collective*> calls;
+  for (const auto& group : dimension.groups) {
+    const auto name =
+        group == timeline.ranks() ? std::string() : fmt::format("{}", fmt::join(group, ","));
+    const auto* record = timeline.record(group.front());
+    if (record == nullptr) continue;
+    for (const auto& step : record->steps) {
+      for (const auto& call : step.calls) {
+        if (call.group == name) calls.push_back(&call);
+      }
+    }
+  }
+  return calls;
+}
+
+// Along it the ranks exchange activations in forward passes, and nothing in backward ones: no
+// gradient of the layers' inputs, each rank's being that of its own part only.
+bool nothing_comes_back(const std::vector<const Collective*>& calls) {
+  std::set<std::string> moments;
+  for (const auto* call : calls) {
+    if (call->numel > 1) moments.insert(call->moment);
+  }
+  return moments.contains("forward") && !moments.contains("backward");
+}
+
+bool reduce_gradients(const std::vector<const Collective*>& calls) {
+  return std::ranges::any_of(calls,
+                             [](const auto* call) { return call->target.starts_with("gradient"); });
+}
+
 // What makes the whole gradient of what the ranks along a dimension have, and why. No name: nothing
 // tells.
 struct Operation {
@@ -265,6 +298,19 @@ std::set<int> apart_in(const Timeline& timeline, const TimelineStep& step) {
   return apart;
 }
 
+// It was apart in the first of these steps in which it has a gradient. Once weights differ, all
+// that is computed from them does, too.
+bool begins_it(const Timeline& timeline, const std::vector<const TimelineStep*>& steps, int id) {
+  const auto has_gradient = [&](const TimelineStep* step) {
+    return std::ranges::any_of(*step->here, [&](int rank) {
+      const auto seen = step->find(rank, id, Stage::kGradient);
+      return seen && seen->l2_norm != 0.0;
+    });
+  };
+  const auto begin = std::ranges::find_if(steps, has_gradient);
+  return begin != steps.end() && apart_in(timeline, **begin).contains(id);
+}
+
 Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   if (!timeline.on_mesh()) return std::vector<Finding>{};
   if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
@@ -281,6 +327,8 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
     if (first == nullptr) first = step;
   }
   if (first == nullptr) return std::vector<Finding>{};
+  const std::vector<const TimelineStep*> since(std::ranges::find(steps, first), steps.end());
+  std::erase_if(parameters, [&](int id) { return !begins_it(timeline, since, id); });
   const int one = *apart_in(timeline, *first).begin();
   const Reduced reduced = judge(timeline, *first, one);
   const auto over = in_words(reduced.over);
@@ -335,13 +383,27 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   // Strategies are applied to programs in Python.
   const bool possible = timeline.record(timeline.first_rank())->header.probe != "cpp";
   const auto dimension = possible ? missing_dimension(timeline, *first, parameters) : std::nullopt;
-  if (dimension && losses_should_agree(timeline, *first, *dimension)) {
+  const auto calls =
+      dimension ? calls_along(timeline, *dimension) : std::vector<const Collective*>{};
+  if (dimension && !reduce_gradients(calls) && losses_should_agree(timeline, *first, *dimension)) {
     finding.evidence["losses_differ"] = true;
     finding.prescription.text = fmt::format(
         "The ranks along {} have parts of layers and work on each sample together, but their "
         "losses differ already in the first step. Check first that they get the same batch and "
         "draw the same random numbers, as for dropout outside of the parts; gradients that differ "
         "for this reason need no reduction.",
+        in_words(*dimension));
+    return std::vector{finding};
+  }
+  if (dimension && nothing_comes_back(calls)) {
+    finding.evidence["kind"] = "backward";
+    finding.prescription.text = fmt::format(
+        "The ranks along {} exchange activations in the forward pass and nothing in the backward "
+        "pass. Where a layer is split among them, all-reduce the gradient of its input in "
+        "backward (Megatron-LM's copy_to_tensor_model_parallel_region): what is before it then "
+        "gets the same gradient on these ranks. To reduce the gradients of these parameters "
+        "instead would count several times what comes past the layer, as through a residual "
+        "connection.",
         in_words(*dimension));
     return std::vector{finding};
   }

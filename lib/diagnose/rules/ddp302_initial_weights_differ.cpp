@@ -43,41 +43,6 @@ bool broadcast_by_wrapper(const Timeline& timeline, const std::vector<int>& ids)
   });
 }
 
-// The step before which its weights were first seen, by rank; 0 where the first step's state has
-// it. Empty unless every rank has seen them.
-std::map<int, const TimelineStep*> first_seen(const Timeline& timeline, int id) {
-  std::map<int, const TimelineStep*> seen;
-  for (const int rank : timeline.ranks()) {
-    const auto found =
-        std::find_if(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& step) {
-          return step.find(rank, id, step.number == 0 ? Stage::kWeight : Stage::kWeightBefore);
-        });
-    if (found == timeline.steps.end()) return {};
-    seen[rank] = &*found;
-  }
-  return seen;
-}
-
-// Of a model that some rank's first step did not know yet, as it trained something else before: the
-// step before which its weights differ; nothing if they do not.
-std::optional<std::int64_t> begins_apart_later(const Timeline& timeline, int id) {
-  const auto seen = first_seen(timeline, id);
-  const auto bits = [&](int rank) {
-    const auto* at = seen.at(rank);
-    return at->find(rank, id, at->number == 0 ? Stage::kWeight : Stage::kWeightBefore)->bits;
-  };
-  std::int64_t step = 0;
-  for (const auto& [rank, at] : seen) step = std::max(step, at->number);
-  const auto& replicas = timeline.replicas_of(id, Stage::kWeight);
-  const bool same = std::all_of(replicas.begin(), replicas.end(), [&](const Ranks& ranks) {
-    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-      return !seen.contains(rank) || !seen.contains(ranks.front()) ||
-             bits(rank) == bits(ranks.front());
-    });
-  });
-  return same ? std::nullopt : std::optional(step);
-}
-
 // The ranks that called load_state_dict on a wrapped module before the first step.
 std::vector<int> loaded_after_wrapping(const Timeline& timeline) {
   std::vector<int> ranks;

@@ -50,16 +50,19 @@ Verdict check_loss_scale_differs(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kLossScaleDiffers = {
-    .code = "DDP403",
-    .name = "loss-scale-differs",
-    .severity = Severity::kError,
-    .headline = "the gradient scaler's scale or decision differs",
-    .check = check_loss_scale_differs,
-    .needs = {.ranks = 2},
-    .lasting = true,
-    .on_mesh = OnMesh::kHolds,
-    .explains = {
-        {&kGradientsOutOfSync}, {&kWeightsDrift}, {&kOptimizerDiffers}, {&kClipBeforeSync}}};
+const Rule kLossScaleDiffers = {.code = "DDP403",
+                                .name = "loss-scale-differs",
+                                .severity = Severity::kError,
+                                .headline = "the gradient scaler's scale or decision differs",
+                                .check = check_loss_scale_differs,
+                                .needs = {.ranks = 2},
+                                .lasting = true,
+                                .on_mesh = OnMesh::kHolds,
+                                // The ranks that did not skip the step put Inf into their weights.
+                                .explains = {{&kGradientsOutOfSync},
+                                             {&kWeightsDrift},
+                                             {&kOptimizerDiffers},
+                                             {&kClipBeforeSync},
+                                             {&kNonfiniteGradient}}};
 
 }  // namespace ddp_doctor
