@@ -11,6 +11,7 @@ MAX_LOOKS = 8  # steps that are examined because weights may have been averaged 
 MAX_AWAITED = 1000  # programs may drop their handles
 MAX_NUMBERS = 16  # single numbers that were reduced, such as how many tokens all ranks have
 DIFFERENTIABLE = os.path.join("distributed", "nn", "functional.py")
+SHARDED_OPTIMIZER = os.path.join("distributed", "optim", "zero_redundancy_optimizer.py")
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
@@ -119,8 +120,11 @@ class Collectives:
             self.exchanges("backward" if self.session.backwards.depth else "forward")
 
     def of_the_program(self, file):
-        """torch.distributed.nn's functions are called by the program; their backward is not."""
-        return file.endswith(DIFFERENTIABLE) and not self.session.backwards.depth
+        """torch.distributed.nn's functions are called by the program; their backward is not. So is what gathers a sharded optimizer's state, between steps."""
+        session = self.session
+        if session.backwards.depth:
+            return False
+        return file.endswith(DIFFERENTIABLE) or (file.endswith(SHARDED_OPTIMIZER) and not session.steps.updating and not session.backwards.fresh)
 
     @passive
     def ends(self):
