@@ -20,7 +20,8 @@ std::string irreproducible(const Comparison& comparison) {
   if (comparison.changes())
     return "one process computes other gradients in a later step, on the same samples and with "
            "the same weights: the program counts its steps, as to anneal a term of its loss or "
-           "to freeze a layer, or carries something else from one step to the next";
+           "to freeze a layer, carries something else from one step to the next, or computes its "
+           "loss from data that neither a DataLoader nor a model or loss function got";
   return {};
 }
 

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -51,11 +53,20 @@ bool all_gradients_by_hand(const Timeline& timeline, const TimelineStep& step) {
   return sent >= needed;
 }
 
-// k for the values of one step, if there is one. Values far below the largest are ignored: the
-// rounding error of their sums is too large.
-std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& step, bool by_hand) {
+// One sampled element: the synchronized value, as a multiple of the mean of the local ones.
+struct Multiple {
+  int id = 0;
+  double factor = 0.0;
+  bool everywhere = false;  // no rank's local value is zero
+};
+
+// Of one step. Values far below the largest are ignored: the rounding error of their sums is too
+// large.
+std::vector<Multiple> multiples_in(const Timeline& timeline, const TimelineStep& step,
+                                   bool by_hand) {
   struct Sums {
     std::vector<double> after, mean, magnitude;
+    std::vector<bool> everywhere;
     int id = 0;
     bool all = true;
   };
@@ -63,37 +74,55 @@ std::optional<double> factor_of(const Timeline& timeline, const TimelineStep& st
   for (int id : on_several_ranks(timeline)) {
     const auto after = synchronized(step, timeline.first_rank(), id, by_hand);
     if (!after) continue;
-    const std::vector<double> zeros(after->values.size(), 0.0);
-    sums.push_back({{after->values.begin(), after->values.end()}, zeros, zeros, id});
+    const std::size_t count = after->values.size();
+    const std::vector<double> zeros(count, 0.0);
+    sums.push_back({{after->values.begin(), after->values.end()},
+                    zeros,
+                    zeros,
+                    std::vector<bool>(count, true),
+                    id});
   }
   // Rank by rank: a rank's samples of all tensors are stored together.
   for (int rank : timeline.ranks()) {
-    for (auto& [after, mean, magnitude, id, all] : sums) {
+    for (auto& [after, mean, magnitude, everywhere, id, all] : sums) {
       if (!all) continue;
       const auto before = local(step, rank, id, by_hand);
       all = before && before->values.size() == mean.size();
       for (std::size_t i = 0; all && i < mean.size(); ++i) {
         mean[i] += before->values[i] / static_cast<double>(step.expected());
         magnitude[i] = std::max(magnitude[i], std::abs(before->values[i]));
+        if (before->values[i] == 0.0) everywhere[i] = false;
       }
     }
   }
-  std::vector<std::pair<double, double>> pairs;  // mean of the local values, synchronized value
+  struct Pair {
+    int id;
+    double mean, after;
+    bool everywhere;
+  };
+  std::vector<Pair> pairs;
   double largest = 0.0;
-  for (const auto& [after, mean, magnitude, id, all] : sums) {
+  for (const auto& [after, mean, magnitude, everywhere, id, all] : sums) {
     if (!all) continue;
     for (std::size_t i = 0; i < mean.size(); ++i) {
       // Where the ranks cancel each other the quotient is meaningless.
       if (std::abs(mean[i]) < 0.3 * magnitude[i] || !std::isfinite(mean[i])) continue;
-      pairs.emplace_back(mean[i], after[i]);
+      pairs.push_back({id, mean[i], after[i], everywhere[i]});
       largest = std::max(largest, std::abs(mean[i]));
     }
   }
-  std::vector<double> factors;
-  for (const auto& [mean, after] : pairs) {
-    if (std::abs(mean) > 1e-3 * largest) factors.push_back(after / mean);
+  std::vector<Multiple> multiples;
+  for (const auto& [id, mean, after, everywhere] : pairs) {
+    if (std::abs(mean) > 1e-3 * largest) multiples.push_back({id, after / mean, everywhere});
   }
-  if (factors.size() < kMinValues) return {};
+  return multiples;
+}
+
+// k, if it is one for all of them.
+std::optional<double> factor_of(const std::vector<Multiple>& multiples) {
+  if (multiples.size() < kMinValues) return {};
+  std::vector<double> factors;
+  for (const auto& multiple : multiples) factors.push_back(multiple.factor);
   std::nth_element(factors.begin(),
                    factors.begin() + static_cast<std::ptrdiff_t>(factors.size() / 2),
                    factors.end());
@@ -188,7 +217,7 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
   std::vector<double> all;
   for (const auto* step : steps) {
     if (by_hand && !all_gradients_by_hand(timeline, *step)) continue;
-    const auto k = factor_of(timeline, *step, by_hand);
+    const auto k = factor_of(multiples_in(timeline, *step, by_hand));
     if (!k) continue;
     scaled.emplace_back(step, *k);
     all.push_back(*k);
@@ -265,6 +294,83 @@ Verdict check_with(const Timeline& timeline, const std::vector<const TimelineSte
         {"allreduce-flat"}};
   }
   return std::vector{finding};
+}
+
+// Gradients of some parameters that are a multiple of the mean, where all others are the mean.
+struct Some {
+  std::set<int> ids;
+  double k = 1.0;
+};
+
+// One k for all of them, by the world size; nothing if there are others, or too few values. A
+// gradient that only some ranks have may be divided by their number.
+std::optional<Some> some_in(const Timeline& timeline, const TimelineStep& step, bool by_hand) {
+  std::map<int, std::vector<double>> by_id;
+  for (const auto& multiple : multiples_in(timeline, step, by_hand)) {
+    if (!multiple.everywhere) return {};
+    by_id[multiple.id].push_back(multiple.factor);
+  }
+  const auto world = static_cast<double>(step.expected());
+  Some some;
+  std::size_t right = 0;
+  std::size_t wrong = 0;
+  for (const auto& [id, factors] : by_id) {
+    const double k = factors.front();
+    if (std::ranges::any_of(factors, [&](double factor) { return !near(factor, k); })) return {};
+    if (near(k, 1.0)) {
+      right += factors.size();
+      continue;
+    }
+    if (!near(k, world) && !near(k, 1.0 / world)) return {};
+    if (!some.ids.empty() && !near(k, some.k)) return {};
+    some.k = k;
+    some.ids.insert(id);
+    wrong += factors.size();
+  }
+  if (wrong < kMinValues / 2 || right < kMinValues / 2) return {};
+  return some;
+}
+
+// A gradient that is reduced twice, because two modules share it; a bucket of a communication hook
+// that is not divided.
+std::vector<Finding> some_scaled(const Timeline& timeline,
+                                 const std::vector<const TimelineStep*>& steps, bool by_hand) {
+  std::optional<Some> first;
+  std::size_t affected = 0;
+  Finding finding = finding_of(kGradientScale);
+  for (const auto* step : steps) {
+    if (by_hand && !all_gradients_by_hand(timeline, *step)) continue;
+    const auto some = some_in(timeline, *step, by_hand);
+    if (!some) continue;
+    if (first && (first->ids != some->ids || !near(first->k, some->k))) return {};
+    ++affected;
+    if (first) continue;
+    first = some;
+    finding.first_step = step->number;
+  }
+  if (!first || affected < 2) return {};
+  finding.certainty = Certainty::kLikely;
+  finding.ranks = timeline.ranks();
+  finding.parameters = parameters_of(timeline, first->ids);
+  finding.where = where(timeline, by_hand ? "step" : "comm-hook");
+  for (const auto* call : synchronizing_calls(timeline, *timeline.step(*finding.first_step))) {
+    if (by_hand && call->target == "gradient of " + finding.parameters.front().name)
+      finding.where = Where{call->file, call->line};
+  }
+  finding.evidence["kind"] = "some";
+  finding.evidence["factor"] = first->k;
+  finding.evidence["steps_checked"] = affected;
+  finding.evidence["hand_written"] = by_hand;
+  finding.message = fmt::format(
+      "The synchronized gradient of {} is {:.4g} times the mean of the local ones, while those of "
+      "all other parameters are the mean, in {} ({} ranks).",
+      list_of(finding.parameters), first->k, count_of(affected, "step"), timeline.ranks().size());
+  finding.prescription = {
+      by_hand ? "Reduce each gradient once (two modules may share a parameter), and divide each by "
+                "the world size once."
+              : "Divide every bucket by the world size in the communication hook.",
+      ""};
+  return {finding};
 }
 
 // fully_shard divides by a factor that the program set, instead of by the number of ranks that have
@@ -361,10 +467,13 @@ Verdict check_gradient_scale(const Timeline& timeline) {
   Verdict reduced = check_with(timeline, steps, false);
   if (!std::get<std::vector<Finding>>(reduced).empty()) return reduced;
   if (auto after = scaled_after_reducer(timeline, steps); !after.empty()) return after;
+  if (auto some = some_scaled(timeline, steps, false); !some.empty()) return some;
   // Where each rank has parts of the model, a loop's own all-reduce may rightly sum: the norms
   // beside tensor parallel layers under sequence parallel.
   if (!timeline.rank_local.empty()) return reduced;
-  return check_with(timeline, steps, true);
+  Verdict by_hand = check_with(timeline, steps, true);
+  if (!std::get<std::vector<Finding>>(by_hand).empty()) return by_hand;
+  return some_scaled(timeline, steps, true);
 }
 
 }  // namespace

@@ -213,13 +213,19 @@ std::vector<const Collective*> calls_along(const Timeline& timeline, const Dimen
 }
 
 // Along it the ranks exchange activations in forward passes, and nothing in backward ones: no
-// gradient of the layers' inputs, each rank's being that of its own part only.
-bool nothing_comes_back(const std::vector<const Collective*>& calls) {
-  std::set<std::string> moments;
-  for (const auto* call : calls) {
-    if (call->numel > 1) moments.insert(call->moment);
+// gradient of the layers' inputs, each rank's being that of its own part only. What PyTorch itself
+// issues in backward is not among the calls.
+bool nothing_comes_back(const Timeline& timeline, const std::vector<const Collective*>& calls) {
+  if (!timeline.layout.placements.empty()) return false;
+  for (const int rank : timeline.ranks()) {
+    const auto* record = timeline.record(rank);
+    if (record == nullptr || std::ranges::any_of(record->facts, [](const Fact& fact) {
+          return fact.subject == "activations" && fact.key == "backward";
+        }))
+      return false;
   }
-  return moments.contains("forward") && !moments.contains("backward");
+  return std::ranges::any_of(
+      calls, [](const auto* call) { return call->numel > 1 && call->moment == "forward"; });
 }
 
 bool reduce_gradients(const std::vector<const Collective*>& calls) {
@@ -395,7 +401,7 @@ Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
         in_words(*dimension));
     return std::vector{finding};
   }
-  if (dimension && nothing_comes_back(calls)) {
+  if (dimension && nothing_comes_back(timeline, calls)) {
     finding.evidence["kind"] = "backward";
     finding.prescription.text = fmt::format(
         "The ranks along {} exchange activations in the forward pass and nothing in the backward "

@@ -14,7 +14,7 @@ namespace ddp_doctor {
 namespace {
 
 constexpr std::size_t kMaxParameters = 20;
-constexpr std::size_t kMaxGroups = 8;
+constexpr std::size_t kMaxListed = 8;
 
 template <class List>
 std::string shortened(const List& list) {
@@ -48,7 +48,7 @@ std::vector<Group> groups_of(const Explanation& explanation) {
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const Group& g) { return g.content == content; });
     // A log may have any number of "ranks"; only some lines are shown.
-    if (group == groups.end() && groups.size() > 10 * kMaxGroups) break;
+    if (group == groups.end() && groups.size() > 10 * kMaxListed) break;
     if (group == groups.end()) {
       groups.push_back({{}, std::move(content)});
       group = groups.end() - 1;
@@ -95,13 +95,13 @@ class ExplanationText {
                         ranks.empty() ? "" : ranks_in_short(ranks) + ", ", explanation.line);
     print_wrapped(out_, explanation.says, 2, 2);
     const auto groups = groups_of(explanation);
-    for (std::size_t i = 0; i < std::min(groups.size(), kMaxGroups); ++i) {
+    for (std::size_t i = 0; i < std::min(groups.size(), kMaxListed); ++i) {
       const auto& group = groups[i];
       print_wrapped(out_,
                     (group.ranks.empty() ? "" : ranks_in_short(group.ranks) + ": ") + group.content,
                     4, 6);
     }
-    if (groups.size() > kMaxGroups)
+    if (groups.size() > kMaxListed)
       out_ << "    more ranks with other figures: see --format json\n";
     if (!explanation.torch.empty())
       print_wrapped(out_, fmt::format("Wording of torch versions: {}.", explanation.torch), 2, 2);

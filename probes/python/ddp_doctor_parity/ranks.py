@@ -3,6 +3,7 @@
 
 By rank and step a file, rank-R/step-K.pt; ranks.json says the rest. No rank waits for another before the end."""
 import collections
+import contextlib
 import functools
 import hashlib
 import json
@@ -289,12 +290,13 @@ class Ranks(seams.Watcher):
 
     def _state(self):
         numpy = sys.modules.get("numpy")
-        state = [bytes(self.torch.random.get_rng_state().numpy()), random.getstate()]
+        with getattr(self.torch._C, "_DisableFuncTorch", contextlib.nullcontext)():  # within torch.func's transforms new tensors have no storage
+            state = [bytes(self.torch.random.get_rng_state().numpy()), random.getstate()]
+            if self.torch.cuda.is_available() and self.torch.cuda.is_initialized():
+                state.append(bytes(self.torch.cuda.get_rng_state().numpy()))
         if numpy is not None and hasattr(numpy, "random"):
             generator = numpy.random.get_state()
             state.append((bytes(generator[1]), generator[2]))
-        if self.torch.cuda.is_available() and self.torch.cuda.is_initialized():
-            state.append(bytes(self.torch.cuda.get_rng_state().numpy()))
         return state
 
     @seams.careful
