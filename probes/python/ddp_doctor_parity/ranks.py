@@ -290,7 +290,8 @@ class Ranks(seams.Watcher):
 
     def _state(self):
         numpy = sys.modules.get("numpy")
-        with getattr(self.torch._C, "_DisableFuncTorch", contextlib.nullcontext)():  # within torch.func's transforms new tensors have no storage
+        untransformed = getattr(self.torch._C, "_DisableFuncTorch", None)  # within torch.func's transforms new tensors have no storage
+        with untransformed() if hasattr(untransformed, "__enter__") else contextlib.nullcontext():
             state = [bytes(self.torch.random.get_rng_state().numpy()), random.getstate()]
             if self.torch.cuda.is_available() and self.torch.cuda.is_initialized():
                 state.append(bytes(self.torch.cuda.get_rng_state().numpy()))
