@@ -37,7 +37,7 @@ if [ -z "$(/usr/bin/python3 -c 'import importlib.util as u; print(u.find_spec("t
   said 'activate its environment'
 else
   VIRTUAL_ENV=$work/gone PATH=$work/bare:$PATH doctor 3 run "$work/train.py"; said 'hello'
-  said 'the active environment .*gone\) is missing or not executable; the program runs with '
+  said 'the active environment, .*/gone: is missing or not executable; the program runs with '
 fi
 
 # A folder named torch where one stands is not torch.

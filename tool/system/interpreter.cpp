@@ -129,11 +129,10 @@ Interpreter choose_interpreter(const std::string& given) {
       const auto& preferred = found.front();
       if (!preferred.why_not.empty() && preferred.found_as.starts_with("$VIRTUAL_ENV"))
         log::warn(
-            "the active environment ({}) {}; the program runs with {} (torch {}). --python "
-            "chooses another",
-            std::getenv("VIRTUAL_ENV"),
-            preferred.why_not.starts_with("Python") ? "has no torch" : preferred.why_not,
-            interpreter.path.string(), interpreter.torch);
+            "the active environment, {}: {}; the program runs with {} (torch {}). --python chooses "
+            "another",
+            std::getenv("VIRTUAL_ENV"), preferred.why_not, interpreter.path.string(),
+            interpreter.torch);
       log::info("Python: {} ({}), {}, torch {}", interpreter.path.string(), interpreter.found_as,
                 interpreter.python, interpreter.torch);
       return interpreter;
