@@ -198,6 +198,8 @@ void tell_replicas_apart(Timeline& timeline) {
   if (one_model && timeline.layout.meshes_side_by_side) timeline.layout.model_parallel.clear();
   if (timeline.layout.model_parallel.empty())
     timeline.layout.model_parallel = works_together(timeline, start);
+  if (timeline.layout.model_parallel.empty())
+    timeline.layout.model_parallel = place_by_size(timeline, *groups);
   place_inferred(timeline, start, *groups);
   place_stated(timeline, *groups);
   timeline.place(groups);

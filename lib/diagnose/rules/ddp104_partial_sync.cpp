@@ -98,6 +98,41 @@ std::vector<Finding> left_out_of_the_average(const Timeline& timeline, const Ave
   return {finding};
 }
 
+// Of the elements of gradients that were seen after backward, and were not 0 there: all of them,
+// and those that are 0 at optimizer.step, as where only the largest ones are exchanged.
+struct Zeroed {
+  std::size_t seen = 0;
+  std::size_t now = 0;
+
+  void count(const Timeline& timeline, const TimelineStep& step, const std::set<int>& ids) {
+    for (const int id : ids) {
+      for (const int rank : timeline.ranks()) {
+        const auto local = step.sample(rank, id, Stage::kLocalGradient);
+        const auto last = step.sample(rank, id, Stage::kGradient);
+        if (!local || !last || local->values.size() != last->values.size()) continue;
+        for (std::size_t i = 0; i < last->values.size(); ++i) {
+          if (local->values[i] == 0.0) continue;
+          ++seen;
+          now += last->values[i] == 0.0 ? 1 : 0;
+        }
+      }
+    }
+  }
+};
+
+void blame_chosen_elements(Finding& finding) {
+  finding.evidence["kind"] = "chosen-elements";
+  finding.message = fmt::format(
+      "Only some elements of the gradients of {} are exchanged, the others set to 0, and the ranks "
+      "do not end up with the same: at optimizer.step these gradients differ in {} of {}.",
+      list_of(finding.parameters), finding.evidence["steps_partial"].get<std::size_t>(),
+      count_of(finding.evidence["steps_seen"].get<std::size_t>(), "step"));
+  finding.prescription = {
+      "Exchange the same elements on every rank: let one rank choose them and broadcast their "
+      "indices, or gather every rank's indices with its values.",
+      ""};
+}
+
 Verdict check_partial_sync(const Timeline& timeline) {
   if (const auto averaging = averaging_of(timeline); !averaging.averaged.empty())
     return left_out_of_the_average(timeline, averaging);
@@ -107,6 +142,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
   std::set<int> left_out;
   std::set<int> synchronized;
   std::size_t partial = 0;
+  Zeroed zeroed;
   const Collective* call = nullptr;
   for (std::size_t at = 0; at < steps.size(); ++at) {
     const TimelineStep& step = *steps[at];
@@ -122,6 +158,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
     }
     if (together.empty()) continue;
     ++partial;
+    zeroed.count(timeline, step, apart);
     left_out.insert(apart.begin(), apart.end());
     synchronized.insert(together.begin(), together.end());
     if (!finding.first_step) finding.first_step = step.number;
@@ -148,6 +185,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
                              "allreduce-flat"}
               : Prescription{"Use every parameter in the micro-batch outside no_sync: gradients that come only from micro-batches under no_sync are not averaged.",
                              "allreduce-flat"};
+  if (by_hand && 2 * zeroed.now > zeroed.seen) blame_chosen_elements(finding);
   return std::vector{finding};
 }
 
