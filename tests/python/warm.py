@@ -2,7 +2,7 @@
 """A Python that has imported torch already: most of the time of a short training program is that import.
 
 `warm.py serve ADDRESS` imports what every DDP program loads, and forks a process for each program that it is asked for.
-`warm.py run ADDRESS PYTHON ...` stands for `PYTHON ...`: it asks for `PROGRAM.py ...`, passes signals on and ends as the program ends.
+`warm.py run ADDRESS PYTHON ...` stands for `PYTHON ...`: it asks for `PROGRAM ...`, passes signals on and ends as the program ends.
 What else PYTHON may be asked to do, or where nobody serves, it leaves to PYTHON itself. `warm.py stop ADDRESS` ends the server.
 ADDRESS is any word; the socket has no file.
 
@@ -68,7 +68,7 @@ def received(channel, size):
 
 
 def run(address, python, *arguments):
-    status = ask(address, arguments) if arguments and arguments[0].endswith(".py") else None
+    status = ask(address, arguments) if arguments and not arguments[0].startswith("-") else None
     if status is None:
         os.execv(python, [python, *arguments])
     if os.WIFSIGNALED(status):
