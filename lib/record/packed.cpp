@@ -16,9 +16,8 @@ constexpr std::size_t kUsageBytes = 10;
 
 template <class T>
 void put(std::vector<std::uint8_t>& bytes, const T& value) {
-  const auto at = bytes.size();
-  bytes.resize(at + sizeof value);
-  std::memcpy(bytes.data() + at, &value, sizeof value);
+  const auto* from = reinterpret_cast<const std::uint8_t*>(&value);
+  bytes.insert(bytes.end(), from, from + sizeof value);
 }
 
 template <class T>
