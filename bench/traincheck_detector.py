@@ -97,13 +97,17 @@ class Unknown(Exception):
     """TrainCheck cannot tell."""
 
 
+said = []
+
+
 def say(*words):
-    print("traincheck:", *words, flush=True)
+    said.append(" ".join(map(str, words)))
+    print("traincheck:", said[-1], flush=True)
 
 
 def run(command, folder, environment, seconds):
     """Whether it ended in time, its exit code, output and duration. All that it started is ended with it: it is in this process's group."""
-    began = time.monotonic()
+    began, used = time.monotonic(), os.times()
     with tempfile.TemporaryFile("w+", errors="replace") as text:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=text, stderr=subprocess.STDOUT)
         try:
@@ -114,7 +118,9 @@ def run(command, folder, environment, seconds):
             os.killpg(0, signal.SIGTERM)  # this process has a handler
             process.wait()
         text.seek(0)
-        return ended, process.returncode, text.read(), time.monotonic() - began
+        now = os.times()
+        cpu = now.children_user + now.children_system - used.children_user - used.children_system
+        return ended, process.returncode, text.read(), f"{time.monotonic() - began:.0f} s ({cpu:.0f} s of CPU)"
 
 
 def cut_last_lines(folder):
@@ -143,7 +149,7 @@ def collect(options, work, name, arguments, seconds):
     environment = {**os.environ, "WORLD_SIZE": str(options.ranks), "LOCAL_WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1",
                    "MASTER_PORT": str(port), "USE_LIBUV": "0", "OMP_NUM_THREADS": "1", "PATH": f"{BIN}:{os.environ['PATH']}"}
     ended, code, output, took = run(command, folder, environment, seconds)
-    say(f"traced {name} in {took:.0f} s")
+    say(f"traced {name} in {took}")
     if not ended:
         cut_last_lines(trace)
     wrong = "no end within the deadline" if not ended else f"exit code {code}\n{output[-1500:]}" if code else None
@@ -169,7 +175,7 @@ def infer(options, work):
     ended, code, output, took = run([BIN / "traincheck-infer", "-f", *traces, "-o", invariants], work, os.environ, options.timeout)
     if not ended or code:
         raise Unknown("traincheck-infer: " + ("no end within the deadline" if not ended else output[-1500:]))
-    say(f"{len(invariants.read_text().splitlines())} invariants in {took:.0f} s")
+    say(f"{len(invariants.read_text().splitlines())} invariants in {took}")
     if not invariants.stat().st_size:
         raise Unknown("no invariants")
     if kept:
@@ -193,7 +199,7 @@ def check(options, work, trace, invariants):
     failed = next((work / "results").glob("*/failed.log"), None)
     if not ended or code or not failed:
         raise Unknown("traincheck-check: " + ("no end within the deadline" if not ended else output[-1500:]))
-    say(f"checked in {took:.0f} s")
+    say(f"checked in {took}")
     for violation in documents(failed.read_text()):
         invariant = violation["invariant"]
         events = violation["trace"] or []
@@ -211,9 +217,7 @@ def detect(options, work):
     say(f"{len(violated)} violated invariants")
     for line in violated[:PRINTED]:
         print("   ", line)
-    if options.keep:
-        (options.keep / "-".join((options.program.stem, *options.arguments, "violated.txt"))).write_text(
-            "".join(line + "\n" for line in violated) + (f"the run: {wrong}\n" if wrong else ""))
+    said.extend(violated)
     return CAUGHT if violated else UNKNOWN if wrong else NOTHING
 
 
@@ -223,7 +227,7 @@ def main():
     parser.add_argument("--references", type=int, default=1, help="runs to infer the invariants from [1]")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for a phase [120]")
     parser.add_argument("--run-timeout", type=float, default=60, help="seconds for the run that is checked, which may hang [60]")
-    parser.add_argument("--keep", type=pathlib.Path, help="a folder for the invariants of each program, for the next run of it, and what was violated")
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for each program's invariants, for the next run of it, and for what was found")
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -236,6 +240,10 @@ def main():
         except Unknown as unknown:
             say("could not tell:", unknown)
             return UNKNOWN
+        finally:
+            if options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                (options.keep / "-".join((options.program.stem, *options.arguments, "said.txt"))).write_text("\n".join(said) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ def main():
     sys.excepthook = excepthook
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGRTMIN):
         signal.signal(number, note)
-    ticks = []
-    signal.signal(signal.SIGVTALRM, lambda *_: ticks.append(None))
+    signal.signal(signal.SIGVTALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.001, 0.001)
 
     dist.init_process_group("gloo")
@@ -59,7 +58,7 @@ def main():
     faulthandler.cancel_dump_traceback_later()
     handlers = [signal.getsignal(number) is note for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGRTMIN)]
     stacks.seek(0)
-    kept = "main" in stacks.read(), faulthandler.is_enabled(), bool(ticks)
+    kept = "main" in stacks.read(), faulthandler.is_enabled()
 
     digest = hashlib.sha256()
     for parameter in model.parameters():
