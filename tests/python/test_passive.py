@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The guard around the probe's methods: calls of other threads wait and count, calls that the probe makes itself do not.
+"""The guard around the probe's methods: calls of other threads wait and count, calls that the probe makes itself do not. What it replaces is not seen
+in warnings.
 
 usage: test_passive.py [unittest's options]
 environment: DDP_DOCTOR=bin/ddp-doctor
@@ -9,10 +10,12 @@ import pathlib
 import sys
 import threading
 import unittest
+import warnings
 
 PROBE = pathlib.Path(os.environ["DDP_DOCTOR"]).resolve().parent.parent / "libexec" / "ddp-doctor" / "python"
 sys.path.insert(0, str(PROBE))
 
+from ddp_doctor_probe import patches  # noqa: E402
 from ddp_doctor_probe.passive import passive  # noqa: E402
 from ddp_doctor_probe.session import Session  # noqa: E402
 
@@ -49,6 +52,26 @@ class Part:
     @passive
     def fails(self):
         raise ValueError("no such tensor")
+
+
+class Library:
+    def deprecated(self):
+        warnings.warn("use another one", FutureWarning, stacklevel=2)
+
+
+class Replaced(unittest.TestCase):
+    def test_a_warning_names_the_line_that_called_what_is_replaced(self):
+        def passes_on(original):
+            def deprecated(self):
+                return original(self)
+
+            return deprecated
+
+        patches._replace(Library, "deprecated", passes_on)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            Library().deprecated()
+        self.assertEqual([warning.filename for warning in seen], [__file__])
 
 
 class Passive(unittest.TestCase):

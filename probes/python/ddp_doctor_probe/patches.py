@@ -59,7 +59,10 @@ def install(torch):
 def _replace(owner, name, make):
     """Replaces owner.name by make(owner.name), with the original's name and docstring."""
     original = getattr(owner, name)
-    replacement = functools.wraps(original)(make(original))
+    made = make(original)
+    # For Python's warnings a frame of such a file is none: what torch warns of is still said of the caller's line.
+    made.__code__ = made.__code__.replace(co_filename=f"{made.__code__.co_filename} (as importlib._bootstrap)")
+    replacement = functools.wraps(original)(made)
     setattr(owner, name, replacement)
     return original, replacement
 
