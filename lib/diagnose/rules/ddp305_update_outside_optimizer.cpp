@@ -121,6 +121,15 @@ Loads loads_between(const Timeline& timeline, std::int64_t last, std::int64_t st
   return loads;
 }
 
+// What writes to them in later steps wrote before the first one, too: the wrapper had just made
+// them equal, and nothing was loaded.
+bool began_before_the_first_step(const Timeline& timeline, const Loads& loads) {
+  const auto* start = timeline.step(0);
+  return start != nullptr && start->complete() && timeline.has_wrapper() && loads.ranks.empty() &&
+         loads_between(timeline, -1, 1).ranks.empty() &&
+         !differing(timeline, *start, Stage::kWeight).empty();
+}
+
 Verdict check_update_outside_optimizer(const Timeline& timeline) {
   std::vector<const TimelineStep*> steps;  // with the state before the first one
   for (const auto& step : timeline.steps) {
@@ -189,6 +198,11 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
       all_frozen ? "frozen " : "", list_of(finding.parameters),
       all_frozen || !certain ? "when last examined" : "after the previous step",
       all_frozen || !certain ? "in" : "before the update of", *finding.first_step, changed_by);
+  if (!all_frozen && began_before_the_first_step(timeline, loads)) {
+    finding.first_step = 1;
+    finding.message +=
+        " Weights differed before step 1, too, although the wrapper had just made them equal.";
+  }
   finding.prescription = {
       "Find what writes to the weights between optimizer steps (loading a checkpoint, an EMA swap, "
       "clamping, noise, re-initialization). Do it identically on every rank, or broadcast the "
@@ -199,13 +213,15 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
 
 }  // namespace
 
-const Rule kUpdateOutsideOptimizer = {.code = "DDP305",
-                                      .name = "update-outside-optimizer",
-                                      .severity = Severity::kError,
-                                      .headline = "weights changed between two optimizer steps",
-                                      .check = check_update_outside_optimizer,
-                                      .needs = {.ranks = 2},
-                                      .on_mesh = OnMesh::kHolds,
-                                      .explains = {{&kWeightsDrift}}};
+const Rule kUpdateOutsideOptimizer = {
+    .code = "DDP305",
+    .name = "update-outside-optimizer",
+    .severity = Severity::kError,
+    .headline = "weights changed between two optimizer steps",
+    .check = check_update_outside_optimizer,
+    .needs = {.ranks = 2},
+    .on_mesh = OnMesh::kHolds,
+    // What writes to them in later steps did so before the first.
+    .explains = {{&kInitialWeightsDiffer, "after-wrapping"}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor
