@@ -64,11 +64,17 @@ def before(optimizer, *_):
     modules = [m for m in modules if any(id(p) in mine for p in m.parameters())]
     inner = {id(c) for m in modules for c in m.modules() if c is not m}
     modules_of[id(optimizer)] = [m for m in modules if id(m) not in inner]
+    # the first sample, as if it were taken where the model is made: of stage init, without gradients
     now = {name: META_VARS.get(name) for name in ("step", "stage")}
-    META_VARS.update(step=0, stage="init")  # the first sample, as if it were taken where the model is made
+    META_VARS.update(step=0, stage="init")
     for m in modules_of[id(optimizer)]:
         if id(m) not in samplers:
+            gradients = [(p, p.grad) for p in m.parameters()]
+            for p, _ in gradients:
+                p.grad = None
             samplers[id(m)] = VarSampler(m, var_name="model" + (str(len(samplers)) if samplers else ""))
+            for p, gradient in gradients:
+                p.grad = gradient
     META_VARS.update(now)
 
 
@@ -80,6 +86,12 @@ def after(optimizer, *_):
 optimizers.register_optimizer_step_pre_hook(before)
 optimizers.register_optimizer_step_post_hook(after)
 '''
+
+# At the head of the program. Stages that a program names are not set by TrainCheck, which takes each no_grad() for the beginning of `testing`, also within
+# a call. The authors' programs have `init` and `training` too, no others.
+HEAD = """import traincheck_prelude
+if False: annotate_stage("testing"); annotate_stage("checkpointing")
+"""
 
 RANKS = '''
 for rank in $(seq 0 {last}); do
@@ -137,7 +149,7 @@ def collect(options, work, name, arguments, seconds):
     source = options.program.read_text()
     first = next(node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom)))
     lines = source.splitlines(keepends=True)
-    lines.insert(first.lineno - 1, "import traincheck_prelude\n")
+    lines.insert(first.lineno - 1, HEAD)
     folder = work / name
     folder.mkdir()
     (folder / "program.py").write_text("".join(lines))

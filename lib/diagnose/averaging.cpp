@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "lib/diagnose/facts.h"
 
@@ -130,6 +132,19 @@ Averaging averaging_of(const Timeline& timeline) {
     if (count == 0 && again) averaging.left_out.insert(id);
   }
   return averaging;
+}
+
+bool keeps_normalization_local(const Timeline& timeline, const Averaging& averaging) {
+  std::set<std::string> with_buffers;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind == "buffer") with_buffers.insert(tensor.module);
+  }
+  const auto has_buffers = [&](int id) {
+    return with_buffers.contains(timeline.tensors[static_cast<std::size_t>(id)].module);
+  };
+  return !averaging.left_out.empty() &&
+         std::all_of(averaging.left_out.begin(), averaging.left_out.end(), has_buffers) &&
+         std::none_of(averaging.averaged.begin(), averaging.averaged.end(), has_buffers);
 }
 
 bool averages_weights(const Timeline& timeline) { return !averaging_of(timeline).averaged.empty(); }

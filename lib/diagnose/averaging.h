@@ -21,6 +21,10 @@ struct Averaging {
 
 Averaging averaging_of(const Timeline& timeline);
 
+// What is left out are the layers that have buffers, all of them and no others: each rank keeps its
+// own normalization, as FedBN does.
+bool keeps_normalization_local(const Timeline& timeline, const Averaging& averaging);
+
 bool averages_weights(const Timeline& timeline);
 
 }  // namespace ddp_doctor

@@ -34,7 +34,8 @@ struct Layout {
   // Why ranks may hold different parts of one model, or see the same data, on purpose; empty in
   // data parallelism, whose parameters may be sharded.
   std::string model_parallel;
-  bool pipeline = false;  // the ranks are stages of one
+  bool own_models = false;  // it is what each rank trains for itself, which may be a mistake, too
+  bool pipeline = false;    // the ranks are stages of one
   // Data parallelism that reduces gradients into shards: the local ones are not seen.
   bool reduces_into_shards = false;
   // Part of the ranks share what fully_shard spreads over them; the others may have replicas of it.

@@ -180,53 +180,6 @@ std::string works_together(const Timeline& timeline, const TimelineStep* start) 
                           "apart, as in tensor parallelism";
 }
 
-namespace {
-
-// No two ranks ever step with the same gradient of it.
-bool never_reduced(const Timeline& timeline, int id) {
-  return std::all_of(timeline.steps.begin(), timeline.steps.end(), [&](const TimelineStep& step) {
-    if (step.number == 0 || !step.complete() || !step.examined()) return true;
-    const auto alike = step.groups(id, Stage::kGradient, timeline.ranks());
-    return alike.empty() || alike.size() == timeline.ranks().size();
-  });
-}
-
-}  // namespace
-
-std::string place_by_size(const Timeline& timeline, ReplicaGroups& groups) {
-  const auto stepped = [](const TimelineStep& step) { return step.number > 0 && step.complete(); };
-  if (std::none_of(timeline.steps.begin(), timeline.steps.end(), stepped)) return {};
-  std::map<std::string, std::set<std::int64_t>> sizes;
-  std::set<std::string> paired;  // by position: a reducer's, or what a mesh holds in parts
-  for (const int rank : timeline.ranks()) {
-    const auto* record = timeline.record(rank);
-    if (record == nullptr) return {};
-    for (const auto& tensor : record->tensors) {
-      if (tensor.kind == "parameter") sizes[tensor.name].insert(tensor.numel);
-      if (tensor.ddp_index || declared(timeline.layout.placements, tensor) != nullptr)
-        paired.insert(tensor.name);
-    }
-  }
-  std::string example;
-  std::vector<int> others;
-  for (const auto& tensor : timeline.tensors) {
-    if (tensor.kind != "parameter" || !tensor.trainable || paired.contains(tensor.name)) continue;
-    if (sizes[tensor.name].size() < 2) {
-      others.push_back(tensor.id);
-      continue;
-    }
-    groups.of[tensor.id] = {each_alone(timeline), each_alone(timeline), PlacementSource::kInferred};
-    if (example.empty()) example = tensor.name;
-  }
-  if (example.empty()) return {};
-  // Where ranks have layers of their own, one that begins alike may be another.
-  for (const int id : others) {
-    if (never_reduced(timeline, id))
-      groups.of[id] = {each_alone(timeline), each_alone(timeline), PlacementSource::kInferred};
-  }
-  return example + " has not the same size on every rank, and the ranks train on";
-}
-
 void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups) {
   if (timeline.layout.model_parallel.empty() || start == nullptr || timeline.replicas.size() > 1 ||
       !timeline.layout.replicated())

@@ -28,11 +28,6 @@ void place_wrapped(Timeline& timeline, const std::vector<Ranks>& sets, ReplicaGr
 // they do it, or nothing.
 std::string works_together(const Timeline& timeline, const TimelineStep* start);
 
-// Parameters that have other sizes on other ranks, outside of wrappers, in a program that trains
-// all the same: no reduction can pair them, so each rank has its own, as in personalized federated
-// learning. Returns how that shows, or nothing.
-std::string place_by_size(const Timeline& timeline, ReplicaGroups& groups);
-
 // What nobody declared, in a job whose ranks exchange activations. Where shards are DTensors, plain
 // parameters are none.
 void place_inferred(const Timeline& timeline, const TimelineStep* start, ReplicaGroups& groups);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lib/timeline/dimensions.h"
+#include "lib/timeline/own_models.h"
 #include "lib/timeline/placing.h"
 #include "lib/timeline/rank_local.h"
 #include "lib/timeline/stated.h"
@@ -152,11 +153,14 @@ void note_parts(Timeline& timeline) {
   for (const auto& [source, names] : by_source)
     timeline.notes.push_back("not compared: " +
                              counted(names, fmt::format("that {} spreads over the ranks", source)));
-  for (const auto& [model, count] : timeline.layout.unexamined)
+  for (const auto& [model, count] : timeline.layout.unexamined) {
+    const auto of_model = [&](const std::string& name) { return name.starts_with(model + ":"); };
+    if (std::any_of(known.begin(), known.end(), of_model)) continue;  // a later step had it
     timeline.notes.push_back(
         fmt::format("not compared: {} tensor{} of {}, which no wrapper and no "
                     "optimizer holds",
                     count, count == 1 ? "" : "s", model));
+  }
 }
 
 void note_each_ranks_own(Timeline& timeline) {
@@ -198,9 +202,11 @@ void tell_replicas_apart(Timeline& timeline) {
   if (one_model && timeline.layout.meshes_side_by_side) timeline.layout.model_parallel.clear();
   if (timeline.layout.model_parallel.empty())
     timeline.layout.model_parallel = works_together(timeline, start);
-  if (timeline.layout.model_parallel.empty())
-    timeline.layout.model_parallel = place_by_size(timeline, *groups);
   place_inferred(timeline, start, *groups);
+  if (timeline.layout.model_parallel.empty()) {
+    timeline.layout.model_parallel = place_own_models(timeline, start, *groups);
+    timeline.layout.own_models = !timeline.layout.model_parallel.empty();
+  }
   place_stated(timeline, *groups);
   timeline.place(groups);
   if (timeline.on_mesh()) timeline.dimensions = dimensions_of(timeline);

@@ -93,7 +93,9 @@ std::vector<const Collective*> reductions(const Timeline& timeline, const Timeli
     std::vector<const Collective*> calls;
     std::int64_t sent = 0;
     for (const auto& call : record->calls) {
-      if (call.moment != "before-step" || !call.group.empty()) continue;
+      // A functional API has no backward that they could be after.
+      const bool functional = record->backwards == 0 && call.moment == "outside";
+      if ((call.moment != "before-step" && !functional) || !call.group.empty()) continue;
       sent += call.numel * call.count;
       if (call.numel > 1) calls.push_back(&call);
     }

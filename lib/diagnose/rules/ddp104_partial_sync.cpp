@@ -79,7 +79,7 @@ std::vector<const TimelineStep*> round_of(const Timeline& timeline,
 // The program averages some weights every few steps (local SGD), and never others.
 std::vector<Finding> left_out_of_the_average(const Timeline& timeline, const Averaging& averaging) {
   const auto& [averaged, left_out] = averaging;
-  if (left_out.empty()) return {};
+  if (left_out.empty() || keeps_normalization_local(timeline, averaging)) return {};
   Finding finding = finding_of(kPartialSync);
   finding.certainty = Certainty::kLikely;  // each rank may keep a layer of its own on purpose
   finding.where = where_stepped(timeline);

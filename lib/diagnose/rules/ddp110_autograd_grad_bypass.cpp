@@ -21,6 +21,17 @@ bool is_left_over(const Timeline& timeline, const TimelineStep& step, int id) {
   return was && is && was->bits == is->bits;
 }
 
+// The program reduced as many numbers in this step, if not with the result that it should have.
+bool reduces(const Timeline& timeline, const TimelineStep& step, const std::set<int>& ids) {
+  std::int64_t needed = 0, sent = 0;
+  for (const int id : ids) needed += timeline.tensors[static_cast<std::size_t>(id)].numel;
+  for (const auto& call : step.first()->calls) {
+    if (call.op.find("reduce") != std::string::npos && call.moment != "forward")
+      sent += call.numel * call.count;
+  }
+  return sent >= needed;
+}
+
 Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   Finding finding = finding_of(kAutogradGradBypass);
@@ -34,7 +45,7 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
       if (usage && usage->assigned && !usage->used && !is_left_over(timeline, *step, id))
         here.insert(id);
     }
-    if (here.empty()) continue;
+    if (here.empty() || reduces(timeline, *step, here)) continue;
     ++affected;
     parameters.insert(here.begin(), here.end());
     if (!finding.first_step) {

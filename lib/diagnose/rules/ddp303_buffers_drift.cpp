@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "lib/diagnose/averaging.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -97,7 +98,8 @@ Verdict check_buffers_drift(const Timeline& timeline) {
     affected += here ? 1 : 0;
     if (here && !finding.first_step) finding.first_step = step->number;
   }
-  if (apart.empty()) return std::vector<Finding>{};
+  if (apart.empty() || keeps_normalization_local(timeline, averaging_of(timeline)))
+    return std::vector<Finding>{};
   const bool wrapped = timeline.has_wrapper();
   const bool outside =
       wrapped && !timeline.wrapper && std::none_of(apart.begin(), apart.end(), [&](int id) {

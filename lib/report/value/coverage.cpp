@@ -123,6 +123,8 @@ std::string nothing_proved(const Timeline& timeline, const Diagnosis& diagnosis,
   if (!diagnosis.undecided.empty())
     return fmt::format("the differences that {} saw may be intended: {}",
                        fmt::join(diagnosis.undecided, ", "), timeline.layout.model_parallel);
+  if (timeline.layout.own_models)
+    return "what differs between the ranks may be intended: " + timeline.layout.model_parallel;
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return {};
   if (coverage.compared == 0 && coverage.shards == 0)
