@@ -157,6 +157,7 @@ std::vector<int> mistaken_for_shards(const Timeline& timeline, const TimelineSte
   for (const auto& [id, of] : timeline.placed().of) {
     const auto& tensor = timeline.tensors[static_cast<std::size_t>(id)];
     if (of.source == PlacementSource::kInferred &&
+        start.groups(id, Stage::kWeight, *start.here).size() > 1 &&
         (owners.contains(owner_of(tensor)) || gradients_resemble(timeline, steps, id)))
       ids.push_back(id);
   }
