@@ -87,8 +87,8 @@ optimizers.register_optimizer_step_pre_hook(before)
 optimizers.register_optimizer_step_post_hook(after)
 '''
 
-# At the head of the program. Stages that a program names are not set by TrainCheck, which takes each no_grad() for the beginning of `testing`, also within
-# a call. The authors' programs have `init` and `training` too, no others.
+# At the head of the program. Stages that a program names are not set by TrainCheck, which takes each no_grad() for the beginning of `testing`, also
+# within a call, and then finds no end of that call. The authors' programs for DDP have `init` and `training`, no others.
 HEAD = """import traincheck_prelude
 if False: annotate_stage("testing"); annotate_stage("checkpointing")
 """
