@@ -110,7 +110,7 @@ std::string beside_another(const Timeline& timeline, const TimelineStep& start,
   return found + " begins apart on the ranks and nothing is reduced of it, while another model is";
 }
 
-// In the first step of each optimizer.
+// Those of the first optimizer, in its first step.
 bool hyper_parameters_differ(const Timeline& timeline) {
   std::set<std::string> seen;
   for (const int rank : timeline.ranks()) {
