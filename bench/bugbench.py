@@ -49,6 +49,7 @@ import test_corpus  # noqa: E402
 from warm_python import warm_python  # noqa: E402
 
 DEADLINE = 40  # seconds; programs that hang give their process group 600
+COMMAND_DEADLINE = 200  # of a detector that runs the program itself, more than once
 DETECTORS = ("plain", "info", "detail", "gradient-norm", "weight-hash", "ddp-doctor")
 CHECKED = ("gradient-norm", "weight-hash")
 ADVICE = {"DDP113", "DDP204", "DDP207", "DDP208", "DDP405"}  # of programs that are right, and slower than they need be: not run
@@ -118,10 +119,10 @@ def run_checked(check, program, arguments):
 # ---- runs
 
 
-def ended(processes, text, began):
+def ended(processes, text, began, deadline=DEADLINE):
     """Waits for all of them; one that failed ends the others, as torchrun does."""
     seconds = None
-    while any(process.poll() is None for process in processes) and time.monotonic() - began < DEADLINE:
+    while any(process.poll() is None for process in processes) and time.monotonic() - began < deadline:
         if any(process.poll() not in (None, 0) for process in processes):
             seconds = time.monotonic() - began
             time.sleep(2)  # the others' errors
@@ -162,7 +163,7 @@ def run_command(command, program, label, arguments):
         began = time.monotonic()
         process = subprocess.Popen([word.replace("{report}", str(report)) for word in command] + ["--nproc-per-node", str(label.ranks), str(program), *arguments],
                                    cwd=folder, stdout=text, stderr=subprocess.STDOUT, start_new_session=True, env=test_corpus.environment())
-        run = ended([process], text, began)
+        run = ended([process], text, began, COMMAND_DEADLINE)
         read = json.loads(report.read_text()) if report.exists() else None
     outcome = {0: "silent", 1: "raised"}.get(process.returncode, "unknown" if run.outcome == "raised" else run.outcome)
     return run._replace(outcome=outcome, report=read)

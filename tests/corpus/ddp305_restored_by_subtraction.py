@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sharpness-aware minimization, the ascent with each rank's own gradient: w + e - e is not w to the last bit, and e is another on every rank."""
-# expect: DDP305 ranks 0 1 step 1
+# expect: DDP305 step 1
 import sys
 
 import torch
