@@ -101,6 +101,12 @@ bool is_partition(const std::vector<Ranks>& groups, const Ranks& all) {
   return members == all;
 }
 
+std::vector<Ranks> each_alone(const Ranks& all) {
+  std::vector<Ranks> groups;
+  for (const int rank : all) groups.push_back({rank});
+  return groups;
+}
+
 std::string in_braces(const std::vector<Ranks>& groups) {
   std::string text;
   for (const auto& group : groups) {

@@ -59,6 +59,9 @@ std::vector<Ranks> replica_groups(const std::vector<Along>& known,
 // Whether each of `all` is in exactly one group.
 bool is_partition(const std::vector<Ranks>& groups, const Ranks& all);
 
+// Where nobody is a replica of another.
+std::vector<Ranks> each_alone(const Ranks& all);
+
 // "{0, 2}, {1, 3}"
 std::string in_braces(const std::vector<Ranks>& groups);
 

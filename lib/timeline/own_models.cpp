@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lib/timeline/own_models.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -48,8 +46,7 @@ std::vector<const TensorInfo*> trained(const Timeline& timeline) {
 }
 
 void place_alone(const Timeline& timeline, int id, ReplicaGroups& groups) {
-  std::vector<Ranks> alone;
-  for (const int rank : timeline.ranks()) alone.push_back({rank});
+  const auto alone = each_alone(timeline.ranks());
   groups.of[id] = {alone, alone, PlacementSource::kInferred};
 }
 
@@ -81,9 +78,9 @@ std::string model_of(const TensorInfo& tensor) {
 
 struct Model {
   std::vector<int> ids;
-  bool apart = false;  // something of it begins apart
-  bool own = true;     // what does not is never reduced either
-  bool reduced = false;
+  bool apart = false;    // something of it begins apart
+  bool own = true;       // nothing of it is ever reduced
+  bool reduced = false;  // something is
 };
 
 std::string beside_another(const Timeline& timeline, const TimelineStep& start,
@@ -131,8 +128,7 @@ std::string population(const Timeline& timeline, const TimelineStep& start, Repl
     return {};
   for (const auto* tensor : tensors) place_alone(timeline, tensor->id, groups);
   return "the ranks begin apart, with other hyper-parameters, and reduce no gradient: each may "
-         "train "
-         "a model of its own";
+         "train a model of its own";
 }
 
 }  // namespace

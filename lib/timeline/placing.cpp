@@ -21,12 +21,6 @@ const std::vector<Declared>* declared(const std::map<std::string, std::vector<De
   return found == all.end() ? nullptr : &found->second;
 }
 
-std::vector<Ranks> each_alone(const Timeline& timeline) {
-  std::vector<Ranks> groups;
-  for (const int rank : timeline.ranks()) groups.push_back({rank});
-  return groups;
-}
-
 bool begin_alike(const TimelineStep& start, int tensor, const std::vector<Ranks>& groups) {
   return std::all_of(groups.begin(), groups.end(), [&](const Ranks& ranks) {
     const auto alike = start.groups(tensor, Stage::kWeight, ranks);
@@ -48,7 +42,7 @@ bool place_declared(const Timeline& timeline, const TimelineStep* start, Replica
       if (whole) continue;
       if (start != nullptr) replicas = start->groups(tensor.id, Stage::kWeight, timeline.ranks());
       if (replicas.size() < 2 || !is_partition(replicas, timeline.ranks()))
-        replicas = each_alone(timeline);
+        replicas = each_alone(timeline.ranks());
     } else if (all->size() > 1) {
       std::vector<Placement> placements;
       for (const auto& one : *all) placements.push_back(one.placement);
@@ -58,7 +52,7 @@ bool place_declared(const Timeline& timeline, const TimelineStep* start, Replica
     of.weight = of.gradient = std::move(replicas);
     if (const auto* gradient = declared(timeline.layout.gradients, tensor)) {
       of.gradient = replica_groups(*gradient, timeline.ranks());
-      if (of.gradient.empty()) of.gradient = each_alone(timeline);
+      if (of.gradient.empty()) of.gradient = each_alone(timeline.ranks());
     }
   }
   // Everything begins alike on all of them.
@@ -192,7 +186,7 @@ void place_inferred(const Timeline& timeline, const TimelineStep* start, Replica
         declared(timeline.layout.placements, tensor) != nullptr)
       continue;
     auto [alike, apart] = begin_together(timeline, *start, tensor.id);
-    if (one_seed.contains(tensor.id)) alike = each_alone(timeline);
+    if (one_seed.contains(tensor.id)) alike = each_alone(timeline.ranks());
     undeclared.push_back({module_of(tensor), std::move(alike), tensor.sizes,
                           begins_constant(*start, tensor.id), apart,
                           tensor.sizes.size() == 2 && is_named_embedding(tensor)});

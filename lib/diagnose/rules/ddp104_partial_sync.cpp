@@ -123,13 +123,16 @@ struct Zeroed {
 void blame_chosen_elements(Finding& finding) {
   finding.evidence["kind"] = "chosen-elements";
   finding.message = fmt::format(
-      "Only some elements of the gradients of {} are exchanged, the others set to 0, and the ranks "
-      "do not end up with the same: at optimizer.step these gradients differ in {} of {}.",
+      "At optimizer.step the gradients of {} differ across ranks in {} of {}, and most of their "
+      "elements are 0 that were not after backward. Where only some elements are exchanged, such "
+      "as "
+      "the largest, every rank has to exchange the same.",
       list_of(finding.parameters), finding.evidence["steps_partial"].get<std::size_t>(),
       count_of(finding.evidence["steps_seen"].get<std::size_t>(), "step"));
   finding.prescription = {
-      "Exchange the same elements on every rank: let one rank choose them and broadcast their "
-      "indices, or gather every rank's indices with its values.",
+      "Let one rank choose the elements and broadcast their indices, or gather every rank's "
+      "indices "
+      "with its values. If these gradients are not exchanged at all, synchronize them, too.",
       ""};
 }
 

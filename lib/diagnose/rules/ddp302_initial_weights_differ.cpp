@@ -135,13 +135,23 @@ bool gradients_are_scaled(const Timeline& timeline, const TimelineStep& step, in
   return likeness(timeline, {&step}, id) > 1.0 - 1e-6;
 }
 
+// Then what begins apart are parts of what the ranks computed together.
+bool same_loss_everywhere(const TimelineStep& step) {
+  const auto records = step.records();
+  return std::all_of(records.begin(), records.end(), [&](const StepRecord* record) {
+    return record->loss.has_value() && record->loss == records.front()->loss;
+  });
+}
+
 // In a job whose ranks exchange activations, where nobody declared anything: parameters that begin
 // apart are taken for shards. If a parameter beside one in the same module begins alike and gets
 // other gradients on each rank, and the program means to reduce none, then activations differ that
 // should not: the one that begins apart was meant to be a replica.
 std::vector<int> mistaken_for_shards(const Timeline& timeline, const TimelineStep& start) {
   const auto steps = complete_steps(timeline);
-  if (timeline.layout.model_parallel.empty() || steps.empty()) return {};
+  if (timeline.layout.model_parallel.empty() || steps.empty() ||
+      same_loss_everywhere(*steps.front()))
+    return {};
   const bool reduces = std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
     return !calls_before_step(*step, step->first_rank()).empty();
   });

@@ -221,7 +221,6 @@ const Rule kUpdateOutsideOptimizer = {
     .check = check_update_outside_optimizer,
     .needs = {.ranks = 2},
     .on_mesh = OnMesh::kHolds,
-    // What writes to them in later steps did so before the first.
     .explains = {{&kInitialWeightsDiffer, "after-wrapping"}, {&kWeightsDrift}}};
 
 }  // namespace ddp_doctor
