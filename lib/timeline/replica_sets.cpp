@@ -153,7 +153,9 @@ void note_parts(Timeline& timeline) {
   for (const auto& [source, names] : by_source)
     timeline.notes.push_back("not compared: " +
                              counted(names, fmt::format("that {} spreads over the ranks", source)));
-  for (const auto& [model, count] : timeline.layout.unexamined) {
+  for (const auto& unexamined : timeline.layout.unexamined) {
+    const auto& model = unexamined.first;
+    const auto count = unexamined.second;
     const auto of_model = [&](const std::string& name) { return name.starts_with(model + ":"); };
     if (std::any_of(known.begin(), known.end(), of_model)) continue;  // a later step had it
     timeline.notes.push_back(
