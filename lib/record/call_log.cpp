@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "lib/record/plausible_time.h"
+
 namespace ddp_doctor {
 namespace {
 
@@ -66,10 +68,20 @@ std::string text_of(const std::array<char, n>& from) {
 }
 
 LoggedCall call_of(const Entry& e) {
-  return {e.number,          e.position,       e.step,           e.begin_ns,
-          e.end_ns,          e.numel,          e.line,           text_of(e.op),
-          text_of(e.reduce), text_of(e.dtype), text_of(e.group), text_of(e.moment),
-          text_of(e.target), text_of(e.file)};
+  return {e.number,
+          e.position,
+          e.step,
+          plausible_time(e.begin_ns),
+          plausible_time(e.end_ns),
+          e.numel,
+          e.line,
+          text_of(e.op),
+          text_of(e.reduce),
+          text_of(e.dtype),
+          text_of(e.group),
+          text_of(e.moment),
+          text_of(e.target),
+          text_of(e.file)};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "lib/record/mapped_file.h"
+#include "lib/record/plausible_time.h"
 
 namespace ddp_doctor {
 namespace {
@@ -80,7 +81,7 @@ Progress read_progress(const std::filesystem::path& file) noexcept {
   if (!read_bytes(file, &map, sizeof map)) return {};
   if (map.magic != kProgressMagic || map.phase > static_cast<std::uint32_t>(Phase::kUnexamined))
     return {};
-  return {static_cast<Phase>(map.phase), map.step, map.changed_ns};
+  return {static_cast<Phase>(map.phase), map.step, plausible_time(map.changed_ns)};
 }
 
 bool tell_watched(const std::filesystem::path& file, const Watched& watched) noexcept {

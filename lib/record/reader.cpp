@@ -9,6 +9,7 @@
 
 #include "lib/error.h"
 #include "lib/record/open_record.h"
+#include "lib/record/plausible_time.h"
 #include "lib/record/waiting_steps.h"
 
 namespace ddp_doctor {
@@ -84,9 +85,9 @@ std::vector<StepRecord> read_steps(const Connection& connection) {
     StepRecord s;
     s.step = row.integer(0);
     if (!row.is_null(1)) s.loss = row.real(1);
-    s.started_ns = row.integer(2);
-    s.duration_ns = row.integer(3);
-    s.probe_ns = row.integer(4);
+    s.started_ns = plausible_time(row.integer(2));
+    s.duration_ns = plausible_duration(row.integer(3));
+    s.probe_ns = plausible_duration(row.integer(4));
     s.backwards = row.small(5);
     s.unsynchronized_backwards = row.small(6);
     s.forwards_through_wrapper = row.small(7);
@@ -189,7 +190,8 @@ std::vector<Event> read_events(const Connection& connection) {
   Statement row(connection, "SELECT step, time_ns, kind, phase, text FROM event ORDER BY id");
   row.bind_all();
   while (row.next()) {
-    events.push_back({row.integer(0), row.integer(1), row.text(2), row.text(3), row.text(4)});
+    events.push_back(
+        {row.integer(0), plausible_time(row.integer(1)), row.text(2), row.text(3), row.text(4)});
   }
   return events;
 }

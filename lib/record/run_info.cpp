@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/error.h"
+#include "lib/record/plausible_time.h"
 #include "lib/record/reader.h"
 
 namespace ddp_doctor {
@@ -41,8 +42,10 @@ ordered_json to_json(const RankExit& exit) {
 }
 
 RankExit exit_from(const ordered_json& json) {
-  return {json.at("rank"), kind_from(json.at("kind")), json.at("code"),      json.at("time_ns"),
-          json.at("step"), json.at("phase"),           json.at("last_words")};
+  return {json.at("rank"),      kind_from(json.at("kind")),
+          json.at("code"),      plausible_time(json.at("time_ns")),
+          json.at("step"),      json.at("phase"),
+          json.at("last_words")};
 }
 
 // Atomically, since others may read it at the same time.
@@ -229,7 +232,7 @@ RunInfo load_run_info(const fs::path& folder) {
     run.purpose = purpose_of(json.value("purpose", ""));
     run.repeats = json.value("repeats", -1);
     run.ending = ending_of(json.value("ending", ""));
-    run.ended_ns = json.value("ended_ns", std::int64_t{0});
+    run.ended_ns = plausible_time(json.value("ended_ns", std::int64_t{0}));
     run.is_script = json.value("is_script", run.strategy != "as-is");
     if (json.contains("placement")) run.placement = stated_from(json.at("placement"));
     if (json.contains("tried")) {

@@ -7,6 +7,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "lib/record/plausible_time.h"
+
 namespace ddp_doctor {
 namespace {
 
@@ -38,9 +40,9 @@ StepRecord step_of(const Place& p) {
   s.step = p.number - 1;
   if (p.has_loss != 0) s.loss = p.loss;
   if (p.has_scale != 0) s.scale = p.scale;
-  s.started_ns = p.started_ns;
-  s.duration_ns = p.duration_ns;
-  s.probe_ns = p.probe_ns;
+  s.started_ns = plausible_time(p.started_ns);
+  s.duration_ns = plausible_duration(p.duration_ns);
+  s.probe_ns = plausible_duration(p.probe_ns);
   s.collective_bytes = p.collective_bytes;
   s.backwards = p.backwards;
   s.unsynchronized_backwards = p.unsynchronized_backwards;

@@ -76,6 +76,14 @@ TEST_F(RecordTest, KeepsEveryFieldOfAStep) {
   expect_same(record.steps[1], second);
 }
 
+TEST_F(RecordTest, BoundsTheTimesOfADamagedRecordSoThatTheyCanBeAdded) {
+  RecordWriter(folder_, header()).write_step(full_step(1));
+  run_sql("UPDATE step SET started_ns = 9223372036854775807, duration_ns = -9223372036854775807");
+  const auto step = RecordReader(file()).read().steps.at(0);
+  EXPECT_EQ(step.started_ns, std::int64_t{3} << 60);
+  EXPECT_EQ(step.duration_ns, -(std::int64_t{1} << 59));
+}
+
 TEST_F(RecordTest, TellsNoLossFromNanAndInfinity) {
   const std::optional<double> losses[] = {std::nullopt, kNan, kInf, -kInf, 0.0, -1.5};
   {
