@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "lib/record/plausible_time.h"
+#include "lib/record/plausible.h"
 
 namespace ddp_doctor {
 namespace {
@@ -73,7 +73,7 @@ LoggedCall call_of(const Entry& e) {
           e.step,
           plausible_time(e.begin_ns),
           plausible_time(e.end_ns),
-          e.numel,
+          plausible_elements(e.numel),
           e.line,
           text_of(e.op),
           text_of(e.reduce),

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "lib/record/mapped_file.h"
-#include "lib/record/plausible_time.h"
+#include "lib/record/plausible.h"
 
 namespace ddp_doctor {
 namespace {

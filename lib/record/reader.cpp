@@ -9,7 +9,7 @@
 
 #include "lib/error.h"
 #include "lib/record/open_record.h"
-#include "lib/record/plausible_time.h"
+#include "lib/record/plausible.h"
 #include "lib/record/waiting_steps.h"
 
 namespace ddp_doctor {
@@ -63,7 +63,7 @@ std::vector<TensorInfo> read_tensors(const Connection& connection) {
     t.kind = row.text(2);
     t.dtype = row.text(3);
     t.sizes = sizes_of(row.text(4));
-    t.numel = row.integer(5);
+    t.numel = plausible_elements(row.integer(5));
     t.trainable = row.flag(6);
     if (!row.is_null(7)) t.ddp_index = row.small(7);
     t.module = row.text(8);
@@ -130,8 +130,11 @@ Root root_of(const std::vector<std::uint8_t>& bytes) {
 }
 
 Collective collective_of(const Statement& row) {
-  return {row.text(2), row.text(3), row.text(4), row.integer(5), row.text(6),
-          row.text(7), row.text(8), row.text(9), row.small(10),  row.integer(11)};
+  return {row.text(2),   row.text(3),
+          row.text(4),   plausible_elements(row.integer(5)),
+          row.text(6),   row.text(7),
+          row.text(8),   row.text(9),
+          row.small(10), plausible_times(row.integer(11))};
 }
 
 // All steps.
@@ -232,7 +235,7 @@ std::shared_ptr<const TensorList> read_list(const Connection& connection, std::i
   Statement row(connection,
                 "SELECT tensor, numel FROM tensor_list WHERE list = ? ORDER BY position");
   row.bind_all(number);
-  while (row.next()) list.push_back({row.small(0), row.integer(1)});
+  while (row.next()) list.push_back({row.small(0), plausible_elements(row.integer(1))});
   return std::make_shared<const TensorList>(std::move(list));
 }
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/error.h"
-#include "lib/record/plausible_time.h"
+#include "lib/record/plausible.h"
 #include "lib/record/reader.h"
 
 namespace ddp_doctor {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "lib/record/plausible_time.h"
+#include "lib/record/plausible.h"
 
 namespace ddp_doctor {
 namespace {

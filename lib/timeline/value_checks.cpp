@@ -181,7 +181,6 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
     return {};
   };
   std::map<int, std::vector<double>> means;
-  for (int id : trainable) means[id].resize(static_cast<std::size_t>(tensor_of(id).numel));
   for (const auto& [rank, file] : kept.files) {
     const RankValues values(kept, rank, step.recorded(rank));
     for (int id : trainable) {
@@ -194,6 +193,7 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
       const auto local = values.of(tensor_of(id), *stage);
       if (!local) return {};
       auto& mean = means[id];
+      mean.resize(local->size());
       for (std::size_t i = 0; i < mean.size(); ++i)
         mean[i] += (*local)[i] / static_cast<double>(kept.files.size());
     }
@@ -209,7 +209,8 @@ std::optional<MeanCheck> check_mean(const Timeline& timeline, const TimelineStep
       const auto gradient = values.of(tensor_of(id), stage);
       if (!gradient) return {};
       any = true;
-      const auto& mean = means[id];
+      auto& mean = means[id];
+      mean.resize(gradient->size());
       for (std::size_t i = 0; i < mean.size(); ++i) {
         error += ((*gradient)[i] - mean[i]) * ((*gradient)[i] - mean[i]);
         norm += mean[i] * mean[i];

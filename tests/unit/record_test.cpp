@@ -84,6 +84,13 @@ TEST_F(RecordTest, BoundsTheTimesOfADamagedRecordSoThatTheyCanBeAdded) {
   EXPECT_EQ(step.duration_ns, -(std::int64_t{1} << 59));
 }
 
+TEST_F(RecordTest, BoundsTheElementsOfADamagedRecordSoThatTheyCanBeAdded) {
+  RecordWriter(folder_, header())
+      .write_tensors({{0, "fc", "parameter", "float32", {3}, 3, true, std::nullopt, ""}});
+  run_sql("UPDATE tensor SET numel = -9223372036854775807");
+  EXPECT_EQ(RecordReader(file()).read().tensors.at(0).numel, 0);
+}
+
 TEST_F(RecordTest, TellsNoLossFromNanAndInfinity) {
   const std::optional<double> losses[] = {std::nullopt, kNan, kInf, -kInf, 0.0, -1.5};
   {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Times of a damaged record can be any number. Those that are read are bounded, so that their sums
-// and differences fit in 64 bits.
+// A damaged record holds any numbers. Those that are added up are bounded when they are read, so
+// that sums and differences fit in 64 bits.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,16 @@ inline std::int64_t plausible_time(std::int64_t ns) {
 inline std::int64_t plausible_duration(std::int64_t ns) {
   constexpr std::int64_t kMost = std::int64_t{1} << 59;
   return std::clamp(ns, -kMost, kMost);
+}
+
+// Of a tensor, or of a call's.
+inline std::int64_t plausible_elements(std::int64_t numel) {
+  return std::clamp<std::int64_t>(numel, 0, std::int64_t{1} << 38);
+}
+
+// How often something happened in a step.
+inline std::int64_t plausible_times(std::int64_t count) {
+  return std::clamp<std::int64_t>(count, 0, 1 << 20);
 }
 
 }  // namespace ddp_doctor
