@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "lib/timeline/seen_steps.h"
 
@@ -52,7 +53,9 @@ std::optional<StepDetails::Place> StepDetails::find(int rank, int tensor, Slot s
   if (group == 0) return {};
   if (all->rows.empty()) owner_.read(index_, slot);
   const Row& row = all->rows[group - 1];
-  const int position = (*row.positions)[static_cast<std::size_t>(tensor)];
+  const auto& positions = *row.positions;
+  if (tensor < 0 || std::cmp_greater_equal(tensor, positions.size())) return {};  // damaged
+  const int position = positions[static_cast<std::size_t>(tensor)];
   if (position < 0) return {};
   return Place{row.packed.get(), static_cast<std::size_t>(position)};
 }

@@ -275,6 +275,14 @@ TEST(Quiet, TwoParametersMayHaveOneGradient) {
   EXPECT_FALSE(found("DDP111", run));
 }
 
+TEST(Coverage, AnOptimizerOfADamagedRecordHoldsNoParameterThatIsNot) {
+  auto run = healthy();
+  run.fact(0, 1, "optimizer 0", "tensors", "[2000000000, -7]");
+  run.fact(1, 1, "optimizer 0", "tensors", "[2000000000, -7]");
+  EXPECT_THAT(report_run(run.build(), 0).coverage.nothing,
+              HasSubstr("no parameter of optimizer 0"));
+}
+
 TEST(Quiet, BuffersMayBeSynchronizedOncePerEpoch) {
   auto run = by_hand();
   const int buffer = run.buffer("norm.running_mean", {});

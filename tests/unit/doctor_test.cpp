@@ -14,14 +14,17 @@
 #include "lib/diagnose/rule.h"
 #include "lib/error.h"
 #include "lib/record/run_info.h"
+#include "lib/record/writer.h"
 #include "tests/temporary_folder.h"
 #include "tool/cli/command.h"
 #include "tool/cli/program_file.h"
+#include "tool/examine/examination.h"
 #include "tool/launch/run_folder.h"
 
 namespace ddp_doctor {
 namespace {
 
+using testing::AllOf;
 using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::ElementsAre;
@@ -496,6 +499,37 @@ TEST(RunFolder, RemovesATemporaryOneAndKeepsTheUsers) {
   { RunFolder folder(mine); }
   EXPECT_TRUE(std::filesystem::exists(mine));
   EXPECT_EQ(std::filesystem::status(mine).permissions(), std::filesystem::perms::owner_all);
+}
+
+TEST(Examination, RefusesADamagedFact) {
+  TemporaryFolder folder;
+  const auto run = folder.path() / "00-as-is";
+  std::filesystem::create_directory(run);
+  RunInfo info;
+  info.strategy = "as-is";
+  info.program = "train.py";
+  for (const int rank : {0, 1}) {
+    RecordHeader header;
+    header.rank = rank;
+    header.world_size = info.world_size = 2;
+    header.probe = "python";
+    RecordWriter writer(run, header);
+    writer.write_tensors({{0, "weight", "parameter", "float32", {1}, 1, true, {}, ""}});
+    for (int number : {0, 1, 2}) {
+      StepRecord step;
+      step.step = number;
+      step.observations = {{0, Stage::kWeight, {}}};
+      writer.write_step(step);
+    }
+    writer.write_fact({1, "optimizer 0", "tensors", "5"});
+  }
+  save_run_info(run, info);
+  try {
+    read_examination(folder.path());
+    ADD_FAILURE() << "it was read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the record is damaged"), HasSubstr("repeat")));
+  }
 }
 
 TEST(RunInfo, SurvivesARoundTrip) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "lib/error.h"
 #include "lib/parity/figures.h"
@@ -189,13 +190,16 @@ Report examine_rounding(const ProgramOptions& program, const ExaminationOptions&
   });
 }
 
-RunReport read_run(const fs::path& folder, const RunInfo& run, int index) {
+RunReport read_run(const fs::path& folder, const RunInfo& run, int index) try {
   const auto reason = run.is_script         ? why_not_run(folder, run)
                       : run.failure.empty() ? std::nullopt
                                             : std::optional(run.failure);
   if (reason && index > 0) return report_of_no_run(run, *reason);
   return run.is_script ? report_run(Timeline::load(folder, run), index)
                        : report_program(folder, run, index);
+} catch (const nlohmann::json::exception& error) {  // of a fact
+  throw Error(
+      fmt::format("{}: the record is damaged ({}): repeat the run", folder.string(), error.what()));
 }
 
 Report read_examination(const fs::path& folder, const StatedPlacements& stated) {
