@@ -18,7 +18,9 @@ output has the name of a parameter that is to blame, of those programs where the
 cause, with the ranks, the first step and the parameters of the program's label. noise: errors and warnings in it beside those. alarms: caught or hung
 without a bug. seconds: median of a run.
 
-Ranks are forked from a Python that has loaded torch (tests/python/warm.py), for every detector but those of --other, so seconds are without that.
+Ranks are forked from a Python that has loaded torch (tests/python/warm.py), for every detector but those of --other, so seconds are without that. What
+hangs there is run again with a Python of its own, and that run counts: healthy programs that destroy their process group may hang when they are forked
+(torch 2.6: ~ProcessGroupGloo waits with the GIL for a thread that waits for the GIL).
 Prints a line for each run to stderr, and the table. --json keeps the rows, and continues what is there. Rows of several files, such as those of several
 torches: bugbench.py --table FILE...
 """
@@ -49,6 +51,7 @@ import test_corpus  # noqa: E402
 from warm_python import warm_python  # noqa: E402
 
 DEADLINE = 40  # seconds; programs that hang give their process group 600
+TIMEOUT = 15  # of ddp-doctor, for ranks that hang
 COMMAND_DEADLINE = 200  # of a detector that runs the program itself, more than once
 DETECTORS = ("plain", "info", "detail", "gradient-norm", "weight-hash", "ddp-doctor")
 CHECKED = ("gradient-norm", "weight-hash")
@@ -139,7 +142,7 @@ def ended(processes, text, began, deadline=DEADLINE):
     return Run(outcome, text.read(), seconds)
 
 
-def run_ranks(options, detector, program, label, arguments):
+def run_ranks(python, detector, program, label, arguments):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])
@@ -149,7 +152,7 @@ def run_ranks(options, detector, program, label, arguments):
         began = time.monotonic()
         ranks = [
             subprocess.Popen(
-                [options.warm, *words, *arguments], cwd=folder, stdout=text, stderr=subprocess.STDOUT, start_new_session=True,
+                [python, *words, *arguments], cwd=folder, stdout=text, stderr=subprocess.STDOUT, start_new_session=True,
                 env=test_corpus.environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(label.ranks), LOCAL_WORLD_SIZE=str(label.ranks),
                                             MASTER_ADDR="127.0.0.1", MASTER_PORT=port, USE_LIBUV="0", **more))
             for rank in range(label.ranks)
@@ -170,12 +173,17 @@ def run_command(command, program, label, arguments):
 
 
 def run_detector(options, detector, program, label, arguments, more):
-    if detector == "ddp-doctor":
-        command = [options.doctor, label.command, "--python", options.warm, "--timeout", "15", "--report", "{report}", *more]
-        return run_command(command, program, label, ["--", *arguments])
     if detector in options.others:
         return run_command(options.others[detector], program, label, arguments)
-    return run_ranks(options, detector, program, label, arguments)
+    for python in (options.warm, options.python):
+        if detector == "ddp-doctor":
+            command = [options.doctor, label.command, "--python", python, "--timeout", str(TIMEOUT), "--report", "{report}", *more]
+            run = run_command(command, program, label, ["--", *arguments])
+        else:
+            run = run_ranks(python, detector, program, label, arguments)
+        if run.seconds < TIMEOUT:
+            break
+    return run
 
 
 # ---- the table
