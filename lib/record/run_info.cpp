@@ -48,6 +48,15 @@ RankExit exit_from(const ordered_json& json) {
           json.at("last_words")};
 }
 
+// Neither file has fractions: one in a damaged file is no number at all, as it may be too large for
+// an integer.
+ordered_json whole_numbers(std::istream& in) {
+  return ordered_json::parse(in, [](int, ordered_json::parse_event_t event, ordered_json& value) {
+    if (event == ordered_json::parse_event_t::value && value.is_number_float()) value = nullptr;
+    return true;
+  });
+}
+
 // Atomically, since others may read it at the same time.
 void write_at_once(const fs::path& file, const ordered_json& json) {
   const fs::path fresh = file.string() + ".new";
@@ -211,7 +220,7 @@ RunInfo load_run_info(const fs::path& folder) {
     throw Error(fmt::format("{}: not found; give a folder that `ddp-doctor run --out` wrote",
                             file.string()));
   try {
-    const auto json = ordered_json::parse(in);
+    const auto json = whole_numbers(in);
     if (const int version = json.at("schema_version"); version > kRunInfoVersion) {
       throw Error(
           fmt::format("{}: written by a newer ddp-doctor (schema {}, this build reads up to {}); "
@@ -263,7 +272,7 @@ std::vector<RankExit> load_rank_exits(const fs::path& folder) {
     if (entry->path().extension() != ".exit") continue;
     try {
       std::ifstream in(entry->path());
-      exits.push_back(exit_from(ordered_json::parse(in)));
+      exits.push_back(exit_from(whole_numbers(in)));
     } catch (const nlohmann::json::exception&) {
     }
   }

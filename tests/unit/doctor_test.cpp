@@ -581,6 +581,7 @@ TEST(RunInfo, RefusesWhatANewerVersionWroteAndWhatIsNoRun) {
   };
   EXPECT_THAT(refusal(R"({"schema_version": 2})"), HasSubstr("update ddp-doctor"));
   EXPECT_THAT(refusal(R"({"schema_version": 1})"), HasSubstr("not a run of ddp-doctor"));
+  EXPECT_THAT(refusal(R"({"schema_version": 1, "index": 1e30})"), HasSubstr("must be number"));
   EXPECT_THAT(refusal("{"), HasSubstr("not a run of ddp-doctor"));
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Backward passes, and the gradients that arrive in them."""
+import ctypes
 import time
 
 from . import graph, native, places
@@ -8,17 +9,34 @@ from .passive import passive
 FIRST_BACKWARDS = 8  # backward passes whose graph is searched for models
 
 
-class Backwards:
+class Backwards(ctypes.Structure):
+    """The hook on gradients has the fields, too (builtins.cpp)."""
+
+    _fields_ = [
+        ("record", ctypes.c_void_p), ("itself", ctypes.c_void_p), ("wrappers", ctypes.c_void_p), ("wrapper_count", ctypes.c_int64),
+        ("number", ctypes.c_int64),  # of backwards
+        ("look_ns", ctypes.c_int64),  # spent in looks at gradients
+        ("what", ctypes.c_int32),  # to take from them
+        ("looks", ctypes.c_int32),  # whether they are examined
+        ("fresh", ctypes.c_int32),  # gradients arrived that no optimizer has used yet
+        ("unwrapped_arrived", ctypes.c_int32),
+        ("reduces", ctypes.c_int32),  # the program has reduced during a backward
+    ]
+
     def __init__(self, session):
         self.session, self.torch = session, session.torch
+        self.itself, self.record = id(self), session.record.address
+        self.what, self.looks = native.DIGEST | native.SAMPLE, session.recording
         self.depth = 0
-        self.fresh = False  # gradients arrived that no optimizer has used yet
-        self.unwrapped_arrived = False
         self.retained = False
         self.place = ("", 0)
         self.accumulating = []  # parameters whose gradients accumulate over micro-batches
         self.keeps = 0  # native.KEEP while gradient values are kept
         self.early = set()  # entries without a reducer whose gradient was examined during this backward
+
+    def know(self, wrappers):
+        self.addresses = (ctypes.c_void_p * len(wrappers))(*map(ctypes.addressof, wrappers))
+        self.wrappers, self.wrapper_count = ctypes.addressof(self.addresses), len(wrappers)
 
     @passive
     def begins(self, tensors, retained):
@@ -41,6 +59,7 @@ class Backwards:
         self.accumulating = []
         session.collectives.targets = None
         session.history.backward()
+        self.number = session.history.counts.backwards
         self.unwrapped_arrived = False
         self.early.clear()
         session.collectives.sizes.clear()
@@ -48,11 +67,12 @@ class Backwards:
             made.arrived = made.reduced = 0
             if not made.seen:
                 wrapper = made.ref()
-                made.armed = wrapper is not None and wrapper.require_backward_grad_sync
+                made.armed = wrapper is not None and bool(wrapper.require_backward_grad_sync)
         # In step 1 of small models: enough to show that the synchronized gradients are the mean.
         first = session.number == 1
         small = first and 3 * 4 * sum(e.numel for e in session.tensors.parameters()) <= session.values_budget // 4
         self.keeps = native.KEEP if small else 0
+        self.what = native.DIGEST | native.SAMPLE | self.keeps
         self.retained = retained
         self.place = places.place()[:2]
         session.site("backward")
@@ -68,59 +88,43 @@ class Backwards:
                 if holds or ("loss", key) in session.facts:
                     session.fact("loss", key, holds)
 
-    def gradient_arrived(self, entry, defined=True):
-        """Called from autograd, once per parameter and backward; also for an output of the wrapper that the loss does not use, then without a
-        gradient."""
-        session = self.session
-        if session.closed:
-            return
-        if defined:
-            self.fresh = True
-            entry.arrivals += 1
-            entry.last_backward = session.history.counts.backwards
-        if entry.index is None:
-            self.unwrapped_arrived = True
-            self._unwrapped_arrives(entry)
-            if entry.wrapper is None:
-                return
-        wrappers = session.forwards.wrappers
-        made = wrappers[entry.wrapper] if entry.wrapper < len(wrappers) else None
-        if made is None:
-            return
-        made.arrived += 1
-        made.reduced += entry.index is not None
-        if made.armed and made.arrived == 1:
-            made.backward = session.record.call_begins(
-                session.number, True, "ddp.backward", group=made.group, target=f"wrapper {made.number}", place=self.place)
-        if made.armed and entry.index is not None and session.recording:
-            self.examine_local(entry)
+    # ---- called by the hook, in autograd
 
-    def _unwrapped_arrives(self, entry):
+    def begins_reduction(self, number):
+        """The first gradient that a reducer gets in this backward."""
+        session = self.session
+        if not session.closed:
+            made = session.forwards.wrappers[number]
+            made.backward = session.record.call_begins(
+                session.number, True, "ddp.backward", group=made.group, target=f"wrapper {number}", place=self.place)
+
+    def unwrapped_arrives(self, id):
         """Nothing in torch reduces it, but a hook of the program may do so as soon as it is there, or have done so before it was added up."""
-        collectives = self.session.collectives
+        collectives, entry = self.session.collectives, self.session.tensors.entries[id]
         hooked_before = entry.numel in collectives.sizes
         collectives.sizes.clear()
         self.early.discard(entry)
-        if self.session.recording and (self.session.number == 1 or collectives.in_backward) and not hooked_before:
+        if self.session.recording and (self.session.number == 1 or self.reduces) and not hooked_before:
             self.early.add(entry)
-            self.examine_local(entry)
+            self.examine_local(id)
+
+    def examine_local(self, id):
+        begin = time.perf_counter_ns()
+        try:
+            entry = self.session.tensors.entries[id]
+            parameter = entry.ref()
+            if parameter is not None and parameter.grad is not None:
+                self.session.tensors.observe(native.LOCAL, self.what, [(entry, parameter.grad)])
+        except Exception as error:
+            self.session.failed("examine_local", error)
+        finally:
+            self.session.probe_ns += time.perf_counter_ns() - begin
 
     def reduced_by_hand(self, entry):
         """A collective on the gradient itself, during the backward: it is still the local one."""
         if entry.index is None and entry not in self.early and self.session.recording:
             self.early.add(entry)
-            self.examine_local(entry)
-
-    def examine_local(self, entry):
-        begin = time.perf_counter_ns()
-        try:
-            parameter = entry.ref()
-            if parameter is not None and parameter.grad is not None:
-                self.session.tensors.observe_one(native.LOCAL, native.DIGEST | native.SAMPLE | self.keeps, entry, parameter.grad)
-        except Exception as error:
-            self.session.failed("examine_local", error)
-        finally:
-            self.session.probe_ns += time.perf_counter_ns() - begin
+            self.examine_local(entry.id)
 
     def examine_gradients(self, stage, entries, what=native.DIGEST | native.SAMPLE):
         pairs = []
@@ -139,6 +143,7 @@ class Backwards:
         self.depth = max(0, self.depth - 1)
         if self.depth > 0:
             return
+        session.probe_ns, self.look_ns = session.probe_ns + self.look_ns, 0
         touched = [made for made in session.forwards.wrappers if made.arrived]
         synchronized = [made for made in touched if made.armed]
         for made in touched:

@@ -28,7 +28,6 @@ class Collectives:
         self.exchanged = 0  # numbers, between the last step and this one's forward
         self.weights = None  # numbers in all parameters, where it was asked for in this step
         self.looks_left = MAX_LOOKS
-        self.in_backward = False  # the program has reduced during a backward
         self.sizes = set()  # elements of the collectives since the last gradient arrived in this backward
         self.without = []  # parameters whose gradient is not in `targets`
         self.reduced_numbers = collections.deque(maxlen=MAX_NUMBERS)
@@ -65,7 +64,7 @@ class Collectives:
             if not tensors[0].requires_grad and not tensors[0].is_complex():  # a graph would stay alive
                 self.reduced_numbers.append(tensors[0])
         if moment == "backward":
-            self.in_backward = True
+            session.backwards.reduces = True
             self.sizes.add(numel)
             if target in self.gradients:
                 session.backwards.reduced_by_hand(self.gradients[target])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """DistributedDataParallel objects, forwards through them, and forwards that bypass them."""
+import ctypes
 import weakref
 
 from . import graph, native, placements, places
@@ -12,17 +13,20 @@ compiles = False  # the program called torch.compile
 ARGUMENTS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view", "bucket_bytes_cap")
 
 
-class Wrapper:
-    """A DistributedDataParallel object."""
+class Wrapper(ctypes.Structure):
+    """A DistributedDataParallel object. The hook on gradients has the fields, too (builtins.cpp)."""
+
+    _fields_ = [
+        ("arrived", ctypes.c_int32), ("reduced", ctypes.c_int32),  # gradients in the current backward: all, and those of the reducer's parameters
+        ("armed", ctypes.c_int32),  # the next backward is reduced
+    ]
 
     def __init__(self, number, wrapper):
         self.number = number
         self.ref = weakref.ref(wrapper)
         self.module = weakref.ref(wrapper.module)  # as last examined
         self.accumulators = {}
-        self.armed = False  # the next backward is reduced
         self.spent = False  # the last forward's backward was reduced
-        self.arrived = self.reduced = 0  # gradients in the current backward: all, and those of the reducer's parameters
         self.indexed = 0  # parameters of the reducer
         self.seen = False  # a forward was seen; inside torch.compile none can be seen
         self.forwarded = False  # since the last backward
@@ -48,6 +52,7 @@ class Forwards:
         self.hooks = []  # on the forwards of all modules, while these are watched
         self.new_parameters = False  # an optimizer's parameters changed
         self.wrappers_suffice = (-1, False)  # (number of wrappers, result of _wrappers_suffice then)
+        self.plain = set()  # classes of modules that are no wrappers
         self.unusual = False  # forwards bypassed wrappers, or a wrapper had two backwards
 
     # ---- which forwards are watched
@@ -64,27 +69,46 @@ class Forwards:
         if wanted and not self.hooks:
             module = self.torch.nn.modules.module
             self.hooks = [
-                module.register_module_forward_pre_hook(self._unless_compiling(self.module_called)),
-                module.register_module_forward_hook(self._unless_compiling(self.module_returned)),
+                module.register_module_forward_pre_hook(self._before_modules()),
+                module.register_module_forward_hook(self._after_modules()),
             ]
         elif self.hooks and not wanted:
             for hook in self.hooks:
                 hook.remove()
             self.hooks = []
 
-    def _unless_compiling(self, observe):
+    def _before_modules(self):
         # Inside torch.compile this is the constant True, and the hook vanishes from the compiled graph.
         is_compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
+        is_grad_enabled, plain = self.torch.is_grad_enabled, self.plain
 
-        def observed(*arguments):
+        def called(module, arguments):
             if is_compiling():
                 return
+            inside = self.inside
+            if inside and inside[-1].norm_seen and type(module) in plain and is_grad_enabled():
+                self.called.add(module)
+                return
             try:
-                observe(*arguments)
+                self.module_called(module, arguments)
             except Exception as error:
-                self.session.failed(observe.__name__, error)
+                self.session.failed("module_called", error)
 
-        return observed
+        return called
+
+    def _after_modules(self):
+        is_compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
+        plain = self.plain
+
+        def returned(module, arguments, output):
+            if is_compiling() or (module is not self.around and type(module) in plain):
+                return
+            try:
+                self.module_returned(module, arguments, output)
+            except Exception as error:
+                self.session.failed("module_returned", error)
+
+        return returned
 
     def _wrappers_suffice(self):
         """There are wrappers with DistributedDataParallel's own forward, and nothing is compiled: adding and removing hooks would make
@@ -147,6 +171,7 @@ class Forwards:
         made.indexed = len(made.accumulators)
         weakref.finalize(wrapper, made.accumulators.clear)
         self.wrappers.append(made)
+        session.backwards.know(self.wrappers)
         self.wrapper_of[wrapper] = made
         for module in wrapper.module.modules():
             self.owner_of[module] = made
@@ -225,7 +250,7 @@ class Forwards:
         session = self.session
         if session.closed or session.busy() or session.backwards.depth:
             return
-        is_wrapper = isinstance(module, self.torch.nn.parallel.DistributedDataParallel)
+        is_wrapper = self.is_wrapper(module)
         if not self.torch.is_grad_enabled():
             if is_wrapper:
                 self.forward_begins(module)
@@ -246,8 +271,18 @@ class Forwards:
         elif not self.inside and self.around is None and module in self.owner_of:
             self.forward_around(module)
 
+    def is_wrapper(self, module):
+        """DistributedDataParallel is an abstract base class, where isinstance takes long: that a class is none is remembered."""
+        kind = type(module)
+        if kind in self.plain:
+            return False
+        if issubclass(kind, self.torch.nn.parallel.DistributedDataParallel):
+            return True
+        self.plain.add(kind)
+        return False
+
     def module_returned(self, module, arguments, output):
-        if self.inside and isinstance(module, self.torch.nn.parallel.DistributedDataParallel):
+        if self.inside and self.is_wrapper(module):
             self.forward_ends(output)
         elif module is self.around:
             self.around = None
@@ -268,7 +303,7 @@ class Forwards:
             session.history.token(f"E{made.number}")
             return
         made.seen = made.forwarded = True
-        made.armed, made.spent = wrapper.require_backward_grad_sync, False
+        made.armed, made.spent = bool(wrapper.require_backward_grad_sync), False
         session.history.counts.through += 1
         session.history.token(f"F{made.number}{'+' if made.armed else '-'}")
         session.site(f"forward {made.number}")

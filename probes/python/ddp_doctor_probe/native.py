@@ -58,8 +58,8 @@ def _load():
         function = getattr(quick, name)
         function.restype, function.argtypes = result, arguments
         setattr(library, name, function)
-    library.observe_small = quick.ddpd_observe
-    library.observe_small.restype, library.observe_small.argtypes = number, library.ddpd_observe.argtypes
+    library.builtin = quick.ddpd_builtin
+    library.builtin.restype, library.builtin.argtypes = ctypes.py_object, [text, ctypes.py_object, ctypes.py_object]
     _library = library
     return library
 
@@ -71,16 +71,18 @@ class RecordError(Exception):
 class Record:
     """One rank's record. Methods raise RecordError if something could not be stored."""
 
-    def __init__(self, folder, header, values_budget):
-        self._library = _load()
+    def __init__(self, folder, header, values_budget, strided=None):
+        """`strided`: torch.strided; tensors cannot be observed without it."""
+        self._library, self._strided = _load(), strided
         self._handle = self._library.ddpd_open(os.fsencode(folder), _text(header), values_budget)
         if not self._handle:
             raise RecordError(self._error())
         self._enter = self._library.ddpd_enter
-        self._one_id, self._one_pointer = (ctypes.c_int32 * 1)(), (ctypes.c_void_p * 1)()
+        self.address = self._handle
+        self._look = self.builtin("observe", self._handle)
 
     def close(self):
-        handle, self._handle = self._handle, None
+        handle, self._handle, self._look = self._handle, None, None
         if handle:
             self._library.ddpd_close(handle)
 
@@ -105,6 +107,16 @@ class Record:
     def tensors(self, described):
         self._check(self._library.ddpd_tensors(self._handle, _text(described)))
 
+    def builtin(self, name, argument):
+        """A function of probes/python/builtins.cpp, whose `self` is the argument."""
+        return self._library.builtin(name.encode(), argument, self._strided)
+
+    def look(self, stage, what, pairs):
+        """Observes (Entry, tensor) pairs. Returns those that are left: no contiguous CPU tensors of the dtype and size that they were described with."""
+        left = self._look(stage, what, pairs)
+        self._check(left == 1)
+        return left
+
     def observe(self, stage, what, ids, pointers):
         """Contiguous CPU tensors, with the dtype and size that they were described with."""
         count = len(ids)
@@ -113,11 +125,6 @@ class Record:
                 self._handle, stage, what, count, (ctypes.c_int32 * count)(*ids), (ctypes.c_void_p * count)(*pointers)
             )
         )
-
-    def observe_small(self, stage, what, id, pointer):
-        """One such tensor, so small that the GIL is kept."""
-        self._one_id[0], self._one_pointer[0] = id, pointer
-        self._check(self._library.observe_small(self._handle, stage, what, 1, self._one_id, self._one_pointer))
 
     def observe_view(self, stage, what, id, pointer, dtype, sizes, strides):
         count = len(sizes)

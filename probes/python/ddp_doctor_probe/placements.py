@@ -83,7 +83,8 @@ def _groups(module):
 def is_sharding_root(module, first):
     """The outermost module that FullyShardedDataParallel or `fully_shard` was applied to. Torch knows it once its first forward has begun; until
     then it is the `first` module that is called."""
-    state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else module
+    # Asked of the class: a module answers that it has none with an exception, which takes long.
+    state = module._get_fsdp_state() if getattr(type(module), "_get_fsdp_state", None) else module
     if "_is_root" not in state.__dict__:
         return False
     return state._is_root or (first and state._is_root is None)

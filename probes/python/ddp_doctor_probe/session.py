@@ -63,7 +63,7 @@ class Session:
                 "backend": backend, "torch_version": torch.__version__, "python": sys.version.split()[0], "pid": str(self.pid),
                 "every": str(self.every), "warmup": str(self.warmup), "summary": f"Python {sys.version.split()[0]}",
             },
-        }, self.values_budget)
+        }, self.values_budget, torch.strided)
         # This rank's stack, for a launcher that is about to terminate it: written by a signal handler in C, even if Python is stuck.
         self.stack = open(os.path.join(folder, f"rank-{rank:05}.stack"), "w", encoding="utf-8")
         faulthandler.register(native.STACK_SIGNAL, self.stack, all_threads=True)
@@ -80,7 +80,7 @@ class Session:
 
     def busy(self):
         """Whether the probe itself makes this call."""
-        return self.owner == threading.get_ident()
+        return self.owner != 0 and self.owner == threading.get_ident()
 
     def enter(self, phase):
         self.phase = phase
@@ -92,6 +92,7 @@ class Session:
         # With several optimizers, one step of each.
         count = self.number - self.before
         self.recording = count <= self.warmup or count % self.every < max(1, len(self.steps.optimizers)) or self.number == self.wanted
+        self.backwards.looks = self.recording
         self.forwards.watch()
 
     def wrapper_made(self):
@@ -102,7 +103,7 @@ class Session:
     def examine(self):
         """This step, whose forward has not begun."""
         if not self.recording:
-            self.recording = True
+            self.recording = self.backwards.looks = True
             self.forwards.watch()
 
     # ---- what is recorded about the run
@@ -257,6 +258,7 @@ class Session:
         if self.left and self.pid == os.getpid():
             self.left = False
             self.enter(native.FINISHED)
+            self.backwards.looks = False
             self.record.close()
         if self.closed:
             return
@@ -269,6 +271,7 @@ class Session:
             if not self.raised:
                 self.event("end", "")
             self.closed = True
+            self.backwards.looks = False
             self.record.close()
             faulthandler.unregister(native.STACK_SIGNAL)
             self.stack.close()

@@ -4,6 +4,7 @@
 Tensors are found through wrappers (all parameters and buffers of the wrapped module) and through optimizers (parameters that no
 wrapper covers, named by the module that holds them). Only weak references are kept, so that the probe extends no lifetime.
 """
+import ctypes
 import gc
 import itertools
 import weakref
@@ -12,20 +13,40 @@ from . import deepspeed, native, note, placements, places, stated
 from .passive import passive
 
 MAX_CREATED = 10000  # parameters whose origin is remembered
-SMALL = 16384  # elements that are read in a few microseconds
 FLATTENED = {"FullyShardedDataParallel"}  # cuts tensors where it likes
 UNSEEN = {"ShardedTensor"}  # what a rank has of a parameter is not found in its module
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
 
 
-class Entry:
-    """One tensor of the record, identified by its place in a module: the object there may change."""
+class Entry(ctypes.Structure):
+    """One tensor of the record, identified by its place in a module: the object there may change. The hook on gradients has the fields, too
+    (builtins.cpp)."""
 
+    _fields_ = [
+        ("in_backwards", ctypes.c_void_p), ("dtype_address", ctypes.c_void_p), ("numel", ctypes.c_int64), ("arrivals", ctypes.c_int64),
+        ("last_backward", ctypes.c_int64), ("id", ctypes.c_int32),
+        ("in_wrapper", ctypes.c_int32), ("indexed", ctypes.c_int32),  # of wrapper and index
+        ("placed", ctypes.c_int32),  # the tensor is more than this rank's part
+    ]
     __slots__ = (
-        "id", "name", "kind", "dtype", "dtype_name", "sizes", "numel", "trainable", "wrapper", "index", "module", "attribute",
-        "module_name", "ref", "hook", "pointer", "replaced", "arrivals", "arrivals_at_step", "last_backward", "model", "since", "seen", "began", "managed",
+        "address", "backwards", "name", "kind", "dtype", "dtype_name", "sizes", "trainable", "wrapper", "index", "module", "attribute",
+        "module_name", "ref", "hook", "pointer", "replaced", "arrivals_at_step", "model", "since", "seen", "began", "managed",
         "placement", "gradient_placement",
     )
+    __hash__ = object.__hash__
+
+    def __init__(self, backwards):
+        self.address, self.backwards, self.in_backwards = ctypes.addressof(self), backwards, ctypes.addressof(backwards)
+
+    def belongs(self, wrapper, index):
+        """To a wrapper, and is a parameter of its reducer; None: to none, and is not."""
+        self.wrapper, self.index = wrapper, index
+        self.in_wrapper, self.indexed = -1 if wrapper is None else wrapper, index is not None
+
+    def lies(self, tensor, dtype_name, local):
+        """As this tensor does, of which `local` is this rank's part."""
+        self.dtype, self.dtype_name, self.dtype_address = tensor.dtype, dtype_name, id(tensor.dtype)
+        self.sizes, self.numel = list(local.shape), local.numel()
 
     def tensor(self):
         return self.ref()
@@ -96,7 +117,7 @@ class Tensors:
         wrapper = max((number for number, known in self.wrapped.items() if known == label and number not in failed), default=None)
         for entry in added:
             if wrapper is not None and entry.kind == "parameter":
-                entry.wrapper = wrapper
+                entry.belongs(wrapper, entry.index)
                 self._note_creation(entry)
 
     def add_parameters(self, parameters, anonymous):
@@ -208,8 +229,7 @@ class Tensors:
         entry = self.known(tensor)
         if entry is not None:
             if wrapper is not None and (entry.wrapper != wrapper or indices):
-                entry.wrapper = wrapper
-                entry.index = (indices or {}).get(id(tensor), None)
+                entry.belongs(wrapper, (indices or {}).get(id(tensor)))
                 entry.replaced, entry.pointer = False, address_of(tensor)
                 self.undescribed.append(entry)
             return []
@@ -229,22 +249,22 @@ class Tensors:
             self.skipped.add(id(tensor))
             self.session.warn(f"not examined: {name}: {reason}")
             return []
-        entry = Entry()
+        entry = Entry(self.session.backwards)
         entry.id = len(self.entries)
         entry.model = label
         entry.name = f"{label}:{name}" if label and len(self.models) > 1 else name
-        entry.kind, entry.dtype, entry.dtype_name = kind, tensor.dtype, dtype_name
-        entry.sizes, entry.numel = list(local.shape), local.numel()
-        entry.placement, entry.gradient_placement = placement, None
+        entry.kind = kind
+        entry.lies(tensor, dtype_name, local)
+        entry.placement, entry.gradient_placement, entry.placed = placement, None, placement is not None
         entry.trainable = kind == "parameter" and tensor.requires_grad
         entry.managed = id(tensor) in self.managed
-        entry.wrapper, entry.index = wrapper, (indices or {}).get(id(tensor), None)
+        entry.belongs(wrapper, (indices or {}).get(id(tensor)))
         entry.module = weakref.ref(owner) if owner is not None else None
         entry.attribute, entry.module_name = attribute, prefix
         entry.hook = None
         entry.replaced = False
         self.by_place[label, name] = entry
-        entry.arrivals = entry.arrivals_at_step = entry.last_backward = 0
+        entry.arrivals_at_step = 0
         entry.since = self.session.history.counts.backwards
         entry.seen = 0, None  # (step in which its weight was last examined, its version then)
         entry.began = False  # its weight before its first step was examined
@@ -268,7 +288,7 @@ class Tensors:
         """These wrappers were never constructed; their parameters without a gradient so far count as not trained."""
         for entry in self.entries:
             if entry.wrapper in wrappers:
-                entry.wrapper = entry.index = None
+                entry.belongs(None, None)
                 entry.trainable = entry.trainable and entry.arrivals > 0
                 self.undescribed.append(entry)
 
@@ -367,11 +387,11 @@ class Tensors:
                 left.append(entry)
                 continue
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
-                entry.hook = parameter.register_post_accumulate_grad_hook(_Arrival(self.session, entry))
+                entry.hook = parameter.register_post_accumulate_grad_hook(self.session.record.builtin("gradient_arrived", _Address(entry)))
                 _put_first(parameter._post_accumulate_grad_hooks, entry.hook.id)
             else:  # torch 1.13, 2.0: a hook on the AccumulateGrad node, which must be kept alive
                 node = self._accumulator(parameter)
-                entry.hook = node.register_hook(_Arrival(self.session, entry))
+                entry.hook = node.register_hook(self.session.record.builtin("gradient_accumulated", _Address(entry)))
                 owner = entry.module() if entry.module is not None else None
                 if owner is not None:
                     self.nodes.setdefault(owner, {})[entry.attribute] = node
@@ -441,8 +461,7 @@ class Tensors:
 
     def _redescribe(self, entry, tensor):
         local = placements.local(tensor)
-        entry.dtype, entry.dtype_name = tensor.dtype, str(tensor.dtype)[len("torch."):]
-        entry.sizes, entry.numel = list(local.shape), local.numel()
+        entry.lies(tensor, str(tensor.dtype)[len("torch."):], local)
         self.undescribed.append(entry)
 
     def note_sharding(self):
@@ -483,8 +502,12 @@ class Tensors:
     def observe(self, stage, what, pairs):
         """Examines (entry, tensor) pairs, all contiguous ones in one call."""
         self.describe()
-        ids, pointers = [], []
-        devices = {}
+        left = self.session.record.look(stage, what, pairs)
+        if left:
+            self._observe_others(stage, what, left)
+
+    def _observe_others(self, stage, what, pairs):
+        ids, pointers, devices = [], [], {}
         strided = self.torch.strided
         for entry, tensor in pairs:
             if entry.placement is not None:
@@ -503,17 +526,6 @@ class Tensors:
             self.session.record.observe(stage, what, ids, pointers)
         for device, there in devices.items():
             self._observe_on_device(stage, what, device, there)
-
-    def observe_one(self, stage, what, entry, tensor):
-        if entry.placement is not None:
-            tensor = placements.local(tensor)
-        if entry.numel <= SMALL and _is_plain(tensor, entry, self.torch.strided):
-            self.describe()
-            pointer = tensor.data_ptr()
-            if pointer or not entry.numel:
-                self.session.record.observe_small(stage, what, entry.id, pointer)
-        else:
-            self.observe(stage, what, [(entry, tensor)])
 
     def _observe_on_device(self, stage, what, device, pairs):
         if self._capturing():
@@ -582,25 +594,29 @@ class Tensors:
                 self.session.record.observe_view(stage, what, entry.id, local.data_ptr(), name, local.shape, local.stride())
 
 
-class _Arrival:
-    """Called by autograd when a gradient was accumulated into a parameter. Copies of the parameter share it."""
+class _Address(int):
+    """Of an entry, which it keeps alive: what the hook on its gradients is told. Copies of the parameter share the hook."""
 
-    __slots__ = ("session", "entry")
+    def __new__(cls, entry):
+        address = super().__new__(cls, entry.address)
+        address.entry = entry
+        return address
 
-    def __init__(self, session, entry):
-        self.session, self.entry = session, entry
-
-    def __call__(self, *given):
-        # The parameter; in torch before 2.1, the gradients that go in and out of its AccumulateGrad.
-        last = given[-1]
-        defined = last[0] is not None if isinstance(last, tuple) else last.grad is not None
-        self.session.backwards.gradient_arrived(self.entry, defined)
-
-    def __deepcopy__(self, memo):
-        return self
+    def parameter(self):
+        return self.entry.ref()
 
     def __reduce__(self):
-        return (_nothing, ())
+        return (_Forgotten, ())
+
+
+class _Forgotten:
+    """What a parameter that was saved with its hook, and loaded, has for it."""
+
+    def gradient_arrived(self, parameter):
+        pass
+
+    def gradient_accumulated(self, *given):
+        pass
 
 
 def _is_plain(tensor, entry, strided):
@@ -623,10 +639,6 @@ def _put_first(hooks, number):
         hooks.clear()
         hooks[number] = ours
         hooks.update(others)
-
-
-def _nothing():
-    return None
 
 
 def address_of(tensor):
