@@ -2,7 +2,6 @@
 """Optimizer steps: where one row of the record ends and the next begins."""
 import ctypes
 import functools
-import gc
 import json
 import math
 import os
@@ -12,6 +11,7 @@ import zlib
 
 from . import deepspeed, native, places, usage
 from .forwards import GRAPH_STEPS
+from .living import living
 from .passive import passive
 from .tensors import address_of
 
@@ -288,8 +288,8 @@ class Steps:
     def _held_by_others(self, held):
         """(ids of entries that other optimizers hold or held, even if they have not stepped; whether there are none)."""
         elsewhere = {e.id for other in self.optimizers for e in other.entries}
-        for thing in gc.get_objects():
-            if issubclass(type(thing), self.torch.optim.Optimizer) and "param_groups" in vars(thing):
+        for thing in living(self.torch.optim.Optimizer):
+            if "param_groups" in vars(thing):
                 entries = (self.session.tensors.known(p) for group in thing.param_groups for p in group["params"])
                 elsewhere |= {e.id for e in entries if e is not None}
         elsewhere -= held

@@ -5,11 +5,11 @@ Tensors are found through wrappers (all parameters and buffers of the wrapped mo
 wrapper covers, named by the module that holds them). Only weak references are kept, so that the probe extends no lifetime.
 """
 import ctypes
-import gc
 import itertools
 import weakref
 
 from . import deepspeed, native, note, placements, places, stated
+from .living import living
 from .passive import passive
 
 MAX_CREATED = 10000  # parameters whose origin is remembered
@@ -180,7 +180,7 @@ class Tensors:
 
     def _outermost_modules(self):
         torch = self.torch
-        modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
+        modules = living(torch.nn.Module)
         wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
         modules = [m for m in modules if not isinstance(m, wrappers) and not deepspeed.is_engine(m) and "_modules" in m.__dict__]
         inner = {id(child) for module in modules for child in module._modules.values() if child is not None}

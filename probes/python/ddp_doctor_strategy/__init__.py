@@ -14,7 +14,6 @@
 Each records once what it did (`applied`) or what it could not do (`cannot`).
 """
 import collections
-import gc
 import os
 
 KEY = "DDP_DOCTOR_APPLY"
@@ -58,8 +57,10 @@ def collective(torch, name, tensor, *arguments):
 
 def named_parameters(torch):
     """(name in the outermost module that holds it, parameter) of all modules: as findings name them."""
+    from ddp_doctor_probe.living import living
+
     wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
-    modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module) and "_modules" in o.__dict__ and not isinstance(o, wrappers)]
+    modules = [module for module in living(torch.nn.Module) if "_modules" in module.__dict__ and not isinstance(module, wrappers)]
     inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
     return [named for module in modules if id(module) not in inner for named in module.named_parameters()]
 
