@@ -39,6 +39,8 @@ DDPD_PYTHON int PyList_Append(PyObject*, PyObject*);
 DDPD_PYTHON std::ptrdiff_t PyTuple_Size(PyObject*);
 DDPD_PYTHON PyObject* PyTuple_GetItem(PyObject*, std::ptrdiff_t);
 DDPD_PYTHON void PyErr_Clear(void);
+DDPD_PYTHON int PyErr_ExceptionMatches(PyObject*);
+DDPD_PYTHON PyObject* PyExc_Exception;
 DDPD_PYTHON void Py_IncRef(PyObject*);
 DDPD_PYTHON void Py_DecRef(PyObject*);
 DDPD_PYTHON PyObject* PyEval_SaveThread(void);
@@ -131,9 +133,20 @@ const Names& names() {
   return all;
 }
 
-void call(PyObject* object, PyObject* method, std::int64_t argument) {
+// False where the user interrupted it; other exceptions of the probe do not reach the program.
+bool call(PyObject* object, PyObject* method, std::int64_t argument) {
   const Owned number(PyLong_FromLong(static_cast<long>(argument)));
-  const Owned result(PyObject_CallMethodObjArgs(object, method, number.get(), nullptr));
+  PyObject* result = PyObject_CallMethodObjArgs(object, method, number.get(), nullptr);
+  if (result == nullptr && PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;
+  const Owned released(result);
+  return true;
+}
+
+// Of an integer in Python; -1 if it is none.
+std::int64_t number_of(PyObject* object) {
+  const std::int64_t number = PyLong_AsLong(object);
+  if (number == -1) PyErr_Clear();
+  return number;
 }
 
 // ---- looks
@@ -151,11 +164,12 @@ bool memory_of(const Entry& entry, PyObject* tensor, const void*& data) {
     return PyObject_CallMethodObjArgs(tensor, method, nullptr);
   };
   const Owned numel(ask(name.numel));
-  if (numel.get() == nullptr || PyLong_AsLong(numel.get()) != entry.numel) return false;
+  if (numel.get() == nullptr || number_of(numel.get()) != entry.numel) return false;
   if (!Owned(ask(name.is_contiguous)).is_true()) return false;
   const Owned pointer(ask(name.data_ptr));
   if (pointer.get() == nullptr) return false;
   data = PyLong_AsVoidPtr(pointer.get());
+  PyErr_Clear();
   return true;
 }
 
@@ -173,9 +187,9 @@ bool look(const Backwards& backwards, const Entry& entry, PyObject* gradient) {
 
 // ---- the hook
 
-// `gradient`: gives it.
+// `gradient`: gives it. False where the user interrupted it.
 template <class Gradient>
-void arrives(Entry& entry, bool defined, const Gradient& gradient) {
+bool arrives(Entry& entry, bool defined, const Gradient& gradient) {
   Backwards& backwards = *entry.backwards;
   const auto& name = names();
   if (defined) {
@@ -185,20 +199,22 @@ void arrives(Entry& entry, bool defined, const Gradient& gradient) {
   }
   if (entry.indexed == 0) {
     backwards.unwrapped_arrived = 1;
-    if (backwards.looks != 0 || backwards.reduces != 0)
-      call(backwards.self, name.unwrapped_arrives, entry.id);
+    if ((backwards.looks != 0 || backwards.reduces != 0) &&
+        !call(backwards.self, name.unwrapped_arrives, entry.id))
+      return false;
   }
-  if (entry.in_wrapper < 0 || entry.in_wrapper >= backwards.wrapper_count) return;
+  if (entry.in_wrapper < 0 || entry.in_wrapper >= backwards.wrapper_count) return true;
   Wrapper& wrapper = *backwards.wrappers[entry.in_wrapper];
   ++wrapper.arrived;
   wrapper.reduced += entry.indexed;
-  if (wrapper.armed == 0) return;
-  if (wrapper.arrived == 1) call(backwards.self, name.begins_reduction, entry.in_wrapper);
-  if (entry.indexed == 0 || backwards.looks == 0) return;
+  if (wrapper.armed == 0) return true;
+  if (wrapper.arrived == 1 && !call(backwards.self, name.begins_reduction, entry.in_wrapper))
+    return false;
+  if (entry.indexed == 0 || backwards.looks == 0) return true;
   const auto begin = std::chrono::steady_clock::now();
   const bool seen = look(backwards, entry, gradient());
   backwards.look_ns += (std::chrono::steady_clock::now() - begin).count();
-  if (!seen) call(backwards.self, name.examine_local, entry.id);
+  return seen || call(backwards.self, name.examine_local, entry.id);
 }
 
 // Torch calls it with the parameter, after its gradient was accumulated. `self`: the address of an
@@ -206,8 +222,8 @@ void arrives(Entry& entry, bool defined, const Gradient& gradient) {
 PyObject* gradient_arrived(PyObject* self, PyObject* parameter) {
   const Owned gradient(PyObject_GetAttr(parameter, names().grad));
   const bool defined = gradient.get() != nullptr && !gradient.is_none();
-  arrives(*static_cast<Entry*>(PyLong_AsVoidPtr(self)), defined, [&] { return gradient.get(); });
-  return none();
+  auto& entry = *static_cast<Entry*>(PyLong_AsVoidPtr(self));
+  return arrives(entry, defined, [&] { return gradient.get(); }) ? none() : nullptr;
 }
 
 // The same before torch 2.1: with what came out of the AccumulateGrad node, and what went into it.
@@ -216,13 +232,15 @@ PyObject* gradient_accumulated(PyObject* self, PyObject* arguments) {
   PyObject* given = last == nullptr ? nullptr : PyTuple_GetItem(last, 0);
   if (given == nullptr) PyErr_Clear();
   PyObject* found = nullptr;
-  arrives(*static_cast<Entry*>(PyLong_AsVoidPtr(self)), given != &_Py_NoneStruct, [&] {
+  auto& entry = *static_cast<Entry*>(PyLong_AsVoidPtr(self));
+  const bool defined = given != nullptr && given != &_Py_NoneStruct;
+  const bool goes_on = arrives(entry, defined, [&] {
     const Owned parameter(PyObject_CallMethodObjArgs(self, names().parameter, nullptr));
     if (parameter.get() != nullptr) found = PyObject_GetAttr(parameter.get(), names().grad);
     return found;
   });
   const Owned gradient(found);
-  return none();
+  return goes_on ? none() : nullptr;
 }
 
 // ---- many tensors
