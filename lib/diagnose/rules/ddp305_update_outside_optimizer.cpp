@@ -130,6 +130,25 @@ bool began_before_the_first_step(const Timeline& timeline, const Loads& loads) {
          !differing(timeline, *start, Stage::kWeight).empty();
 }
 
+// Copies of weights that an optimizer holds, and that differed after step `last`: such as those of
+// a model in bfloat16, whose optimizer has them in float32.
+bool are_copies(const Timeline& timeline, const TimelineStep& last, const TimelineStep& step,
+                const std::set<int>& changed) {
+  const auto is_held = [&](int id) {
+    const auto ranks = timeline.ranks();
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+      const auto usage = step.usage(rank, id);
+      return usage && usage->in_optimizer;
+    });
+  };
+  if (std::any_of(changed.begin(), changed.end(), [&](int id) {
+        return is_held(id) || !timeline.tensors[static_cast<std::size_t>(id)].trainable;
+      }))
+    return false;
+  const auto apart = differing(timeline, last, Stage::kWeight);
+  return std::any_of(apart.begin(), apart.end(), is_held);
+}
+
 Verdict check_update_outside_optimizer(const Timeline& timeline) {
   std::vector<const TimelineStep*> steps;  // with the state before the first one
   for (const auto& step : timeline.steps) {
@@ -168,6 +187,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
         changed.merge(apart);
       }
     }
+    if (are_copies(timeline, last, step, changed)) changed.clear();
     if (changed.empty()) continue;
     finding.first_step = step.number;
     loads = loads_between(timeline, last.number, step.number);
