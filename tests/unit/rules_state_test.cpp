@@ -150,6 +150,17 @@ TEST(UpdateOutsideOptimizer, NamesTheStepBeforeWhichItHappened) {
   EXPECT_EQ(findings[0].evidence["parameters_changed"], 1);
 }
 
+TEST(UpdateOutsideOptimizer, IsPartOfItThatParametersWereReplaced) {
+  auto run = before_step(3, 2.0, 2.5);
+  run.differ(1, 1, Stage::kWeight, 3);
+  run.each_step([](int, StepRecord& step) {
+    for (auto& usage : step.usages) usage.replaced = usage.tensor == 1 && step.step >= 3;
+  });
+  const auto finding = found("DDP305", run);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->evidence["kind"], "replaced");
+}
+
 // Samples cover only a few positions: tensors written in place are examined completely.
 TEST(UpdateOutsideOptimizer, SeesAWriteBetweenTheSampledPositions) {
   auto run = before_step(3, 2.0, 2.0);

@@ -136,6 +136,24 @@ void blame_chosen_elements(Finding& finding) {
       ""};
 }
 
+// Every gradient went through the reducer, which gave its buckets to the hook.
+void blame_hook(const Timeline& timeline, const std::string& hook, Finding& finding) {
+  if (auto registered = where(timeline, "comm-hook")) finding.where = std::move(registered);
+  finding.evidence["kind"] = "comm-hook";
+  finding.evidence["hook"] = hook;
+  finding.message += fmt::format(" The communication hook {} got all of them.", hook);
+  finding.prescription = {
+      "Return the mean over all ranks from the hook, for every bucket: all-reduce bucket.buffer() "
+      "divided by the world size.",
+      "allreduce-flat"};
+}
+
+bool has_unsynchronized_backwards(const TimelineStep& step) {
+  const auto records = step.records();
+  return std::any_of(records.begin(), records.end(),
+                     [](const StepRecord* record) { return record->unsynchronized_backwards > 0; });
+}
+
 Verdict check_partial_sync(const Timeline& timeline) {
   if (const auto averaging = averaging_of(timeline); !averaging.averaged.empty())
     return left_out_of_the_average(timeline, averaging);
@@ -146,6 +164,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
   std::set<int> synchronized;
   std::size_t partial = 0;
   Zeroed zeroed;
+  bool no_sync = false;
   const Collective* call = nullptr;
   for (std::size_t at = 0; at < steps.size(); ++at) {
     const TimelineStep& step = *steps[at];
@@ -161,6 +180,7 @@ Verdict check_partial_sync(const Timeline& timeline) {
     }
     if (together.empty()) continue;
     ++partial;
+    no_sync = no_sync || has_unsynchronized_backwards(step);
     zeroed.count(timeline, step, apart);
     left_out.insert(apart.begin(), apart.end());
     synchronized.insert(together.begin(), together.end());
@@ -189,6 +209,8 @@ Verdict check_partial_sync(const Timeline& timeline) {
               : Prescription{"Use every parameter in the micro-batch outside no_sync: gradients that come only from micro-batches under no_sync are not averaged.",
                              "allreduce-flat"};
   if (by_hand && 2 * zeroed.now > zeroed.seen) blame_chosen_elements(finding);
+  if (const auto hook = comm_hook_of(timeline); hook && !by_hand && !no_sync)
+    blame_hook(timeline, *hook, finding);
   return std::vector{finding};
 }
 

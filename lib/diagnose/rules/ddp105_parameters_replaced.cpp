@@ -81,6 +81,7 @@ const Rule kParametersReplaced = {
                  {&kUnusedParameters},
                  {&kRankDependentGraph},
                  {&kWeightsDrift},
+                 {&kUpdateOutsideOptimizer, "replaced"},
                  {&kInitialWeightsDiffer, "after-wrapping"},
                  {&kInitialWeightsDiffer, "late"},
                  {&kOptimizerStale},

@@ -149,6 +149,18 @@ bool are_copies(const Timeline& timeline, const TimelineStep& last, const Timeli
   return std::any_of(apart.begin(), apart.end(), is_held);
 }
 
+// The reducer no longer has what it hooked: new parameters are in their places.
+bool were_replaced(const Timeline& timeline, std::int64_t number, const std::set<int>& changed) {
+  const auto* step = timeline.step(number);
+  return step != nullptr && std::all_of(changed.begin(), changed.end(), [&](int id) {
+           const auto ranks = timeline.ranks();
+           return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+             const auto usage = step->usage(rank, id);
+             return usage && usage->replaced;
+           });
+         });
+}
+
 Verdict check_update_outside_optimizer(const Timeline& timeline) {
   std::vector<const TimelineStep*> steps;  // with the state before the first one
   for (const auto& step : timeline.steps) {
@@ -202,6 +214,7 @@ Verdict check_update_outside_optimizer(const Timeline& timeline) {
     return !timeline.tensors[static_cast<std::size_t>(id)].trainable;
   });
   finding.evidence["frozen"] = all_frozen;
+  if (were_replaced(timeline, *finding.first_step, changed)) finding.evidence["kind"] = "replaced";
   std::string changed_by = fmt::format("something other than the optimizer changed them on {}",
                                        wrote.empty()               ? "some ranks"
                                        : wrote == timeline.ranks() ? "every rank"
