@@ -289,6 +289,14 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
+// Bytes of a shared structure, for the test that both sides agree.
+extern "C" std::int64_t ddpd_size_of(const char* name) {
+  const std::string_view wanted = name;
+  return wanted == "Entry"     ? sizeof(Entry)
+         : wanted == "Wrapper" ? sizeof(Wrapper)
+                               : sizeof(Backwards);
+}
+
 // The built-in function `name` with its `self`; null for another name. `layout`: torch.strided.
 extern "C" PyObject* ddpd_builtin(const char* name, PyObject* self, PyObject* layout) {
   strided = layout;
