@@ -148,6 +148,12 @@ void blame_hook(const Timeline& timeline, const std::string& hook, Finding& find
       "allreduce-flat"};
 }
 
+bool all_are_in_the_reducer(const Timeline& timeline, const std::set<int>& ids) {
+  return std::all_of(ids.begin(), ids.end(), [&](int id) {
+    return timeline.tensors[static_cast<std::size_t>(id)].ddp_index.has_value();
+  });
+}
+
 bool has_unsynchronized_backwards(const TimelineStep& step) {
   const auto records = step.records();
   return std::any_of(records.begin(), records.end(),
@@ -209,7 +215,8 @@ Verdict check_partial_sync(const Timeline& timeline) {
               : Prescription{"Use every parameter in the micro-batch outside no_sync: gradients that come only from micro-batches under no_sync are not averaged.",
                              "allreduce-flat"};
   if (by_hand && 2 * zeroed.now > zeroed.seen) blame_chosen_elements(finding);
-  if (const auto hook = comm_hook_of(timeline); hook && !by_hand && !no_sync)
+  const auto hook = comm_hook_of(timeline);
+  if (hook && !by_hand && !no_sync && all_are_in_the_reducer(timeline, left_out))
     blame_hook(timeline, *hook, finding);
   return std::vector{finding};
 }

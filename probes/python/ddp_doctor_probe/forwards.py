@@ -77,10 +77,12 @@ class Forwards:
                 hook.remove()
             self.hooks = []
 
+    def _is_compiling(self):
+        """Inside torch.compile this is the constant True, and a hook that begins with it vanishes from the compiled graph."""
+        return getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
+
     def _before_modules(self):
-        # Inside torch.compile this is the constant True, and the hook vanishes from the compiled graph.
-        is_compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
-        is_grad_enabled, plain = self.torch.is_grad_enabled, self.plain
+        is_compiling, is_grad_enabled, plain = self._is_compiling(), self.torch.is_grad_enabled, self.plain
 
         def called(module, arguments):
             if is_compiling():
@@ -97,8 +99,7 @@ class Forwards:
         return called
 
     def _after_modules(self):
-        is_compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
-        plain = self.plain
+        is_compiling, plain = self._is_compiling(), self.plain
 
         def returned(module, arguments, output):
             if is_compiling() or (module is not self.around and type(module) in plain):
