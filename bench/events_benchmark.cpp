@@ -10,9 +10,9 @@
 
 #include "bench/iterations.h"
 #include "lib/record/call_log.h"
-#include "lib/record/probe_api.h"
 #include "lib/record/progress.h"
 #include "lib/record/writer.h"
+#include "lib/recorder/probe_api.h"
 
 namespace ddp_doctor {
 namespace {

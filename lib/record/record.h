@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/digest/digest.h"
@@ -168,12 +169,19 @@ struct Site {
   std::vector<std::string> via;  // "file:line" of the libraries in between, outermost first
 };
 
+// The number in "optimizer 1" or "step 1", if `text` is one of that kind.
+std::optional<int> number_in(std::string_view text, std::string_view kind);
+
 // Any other fact that a rule may need, noted when it becomes true: docs/record.md lists them.
 struct Fact {
   std::int64_t step = 0;  // the current step
   std::string subject;    // "wrapper 0", "optimizer 1", "sampler 0", ...
   std::string key;
   std::string value;  // JSON
+
+  bool is(std::string_view kind, std::string_view what) const {
+    return key == what && number_in(subject, kind);
+  }
 };
 
 struct Event {

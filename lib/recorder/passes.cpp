@@ -7,30 +7,53 @@
 
 namespace ddp_doctor {
 
-int Passes::add_wrapper(int parameters) {
-  wrappers_.emplace_back().indexed = parameters;
+int Passes::add_wrapper() {
+  wrappers_.emplace_back();
   return static_cast<int>(wrappers_.size()) - 1;
 }
 
+void Passes::wrapper_made(int wrapper, int parameters) {
+  at(wrapper).indexed = parameters;
+  at(wrapper).read = false;
+}
+
 void Passes::forward_begins(int wrapper, bool reduced) {
-  forget_backward();
   Wrapper& made = at(wrapper);
   made.inside = made.seen = made.through = true;
   made.armed = reduced;
+  made.spent = false;
   ++history_.counts.through;
   history_.token("F" + std::to_string(wrapper) + (reduced ? "+" : "-"));
 }
 
 void Passes::forward_without_gradients(int wrapper) {
-  forget_backward();
   at(wrapper).inside = true;
   history_.token("E" + std::to_string(wrapper));
 }
 
+void Passes::forward_around(int wrapper) {
+  count_around(wrapper);
+  at(wrapper).through = true;
+}
+
+void Passes::count_around(int wrapper) {
+  at(wrapper).seen = true;
+  ++history_.counts.around;
+  history_.token("N" + std::to_string(wrapper));
+}
+
+void Passes::forward_unseen(int wrapper, bool reduced) {
+  if (!at(wrapper).seen) at(wrapper).armed = reduced;
+}
+
+void Passes::forget_forwards() {
+  for (Wrapper& made : wrappers_) made.inside = false;
+}
+
 void Passes::reads(Parameter& parameter, bool requires_grad) {
   parameter.read = true;
-  if (!parameter.info.wrapper || !requires_grad) return;
-  Wrapper& made = at(*parameter.info.wrapper);
+  if (parameter.in_wrapper < 0 || !requires_grad) return;
+  Wrapper& made = at(parameter.in_wrapper);
   if (!made.inside) made.read = true;
 }
 
@@ -42,21 +65,21 @@ void Passes::backward_begins() {
   reduced_numels_.clear();
   early_.clear();
   accumulating_.clear();
-  for (Wrapper& made : wrappers_) {
-    made.arrived = made.reduced = 0;
-    made.inside = false;  // a forward that raised, and the program went on
-  }
+  for (Wrapper& made : wrappers_) made.arrived = made.reduced = 0;
+  forget_forwards();
 }
 
-Passes::Arrival Passes::gradient_arrives(Parameter& parameter, bool first_step) {
-  fresh_ = true;
-  ++parameter.arrivals;
-  parameter.last_backward = history_.counts.backwards;
-  const bool indexed = parameter.info.ddp_index.has_value();
+Passes::Arrival Passes::gradient_arrives(Parameter& parameter, bool first_step, bool defined) {
+  if (defined) {
+    fresh_ = true;
+    ++parameter.arrivals;
+    parameter.last_backward = history_.counts.backwards;
+  }
+  const bool indexed = parameter.is_reduced();
   Arrival arrival;
   if (!indexed) arrival.local = unwrapped_arrives(parameter, first_step);
-  if (!parameter.info.wrapper) return arrival;
-  Wrapper& made = at(*parameter.info.wrapper);
+  if (parameter.in_wrapper < 0) return arrival;
+  Wrapper& made = at(parameter.in_wrapper);
   made.reduced += indexed ? 1 : 0;
   arrival.begins_reduction = ++made.arrived == 1 && made.armed;
   if (indexed) arrival.local = made.armed;
@@ -67,14 +90,14 @@ Passes::Arrival Passes::gradient_arrives(Parameter& parameter, bool first_step) 
 // done so before it was added up.
 bool Passes::unwrapped_arrives(const Parameter& parameter, bool first_step) {
   unwrapped_arrived_ = true;
-  const bool hooked_before = reduced_numels_.contains(parameter.info.numel);
+  const bool hooked_before = reduced_numels_.contains(parameter.numel);
   reduced_numels_.clear();
   early_.erase(&parameter);
   if ((!first_step && !reduces_in_backward_) || hooked_before) return false;
   return early_.insert(&parameter).second;
 }
 
-Passes::Backward Passes::backward_ends() {
+Passes::Backward Passes::backward_ends(const Ending& ending) {
   in_backward_ = false;
   Backward found;
   found.unwrapped = unwrapped_arrived_;
@@ -83,30 +106,40 @@ Passes::Backward Passes::backward_ends() {
     Wrapper& made = at(number);
     if (made.arrived == 0) continue;
     const std::string name = std::to_string(number);
+    const bool unseen = made.seen && !made.armed && !made.through;
+    if (unseen) found.unseen.push_back(number);
     // A penalty on the weights, added to a loss from the wrapper, is no forward around it.
-    if (made.read && !made.through) {
-      ++history_.counts.around;
-      history_.token("N" + name);
-      made.seen = true;
+    if (ending.reads_are_seen ? made.read && !made.through : unseen) {
+      count_around(number);
+      made.spent = false;
     }
-    made.read = made.through = false;
+    if (made.spent) found.again.push_back(number);
+    made.read = false;
+    made.through = made.through && ending.retained;
     found.touched.push_back(number);
     of += (of.empty() ? "" : ",") + name + (!made.seen ? "?" : made.armed ? "+" : "-");
-    if (!std::exchange(made.armed, false)) continue;
+    if (!made.armed) continue;
     found.synchronized.push_back(number);
     if (made.reduced < made.indexed) found.partial.push_back(number);
+    if (ending.raised) continue;
+    made.armed = false;
+    made.spent = true;
+  }
+  if (found.touched.empty() && !found.unwrapped) {
+    for (int number = 0; number < static_cast<int>(wrappers_.size()); ++number) {
+      if (at(number).armed && at(number).through) found.awaiting.push_back(number);
+    }
   }
   if (found.synchronized.empty()) accumulating_ = found.touched;
   history_.counts.unsynchronized += accumulating_.empty() ? 0 : 1;
   history_.counts.reduced += static_cast<int>(found.synchronized.size());
-  history_.token("B" + of + (found.unwrapped ? "u" : ""));
+  history_.token("B" + of + (found.unwrapped ? "u" : "") + (ending.retained ? "r" : ""));
   return found;
 }
 
 bool Passes::is_accumulating(const Parameter& parameter) const {
-  return parameter.is_parameter() && parameter.info.wrapper &&
-         std::find(accumulating_.begin(), accumulating_.end(), *parameter.info.wrapper) !=
-             accumulating_.end();
+  return parameter.is_parameter && std::find(accumulating_.begin(), accumulating_.end(),
+                                             parameter.in_wrapper) != accumulating_.end();
 }
 
 const char* Passes::moment() const {
@@ -117,15 +150,17 @@ const char* Passes::moment() const {
   return fresh_ ? "before-step" : "outside";
 }
 
-bool Passes::collective(std::int64_t numel, std::int64_t bytes, const Parameter* parameter,
-                        bool is_gradient) {
+void Passes::collective(std::int64_t numel, std::int64_t bytes, const std::string& target) {
   ++history_.counts.collectives;
   history_.counts.bytes += bytes;
-  history_.token(parameter == nullptr ? "C" : is_gradient ? "Cg" : "Cw");
-  if (!in_backward_) return false;
+  history_.token(target.starts_with("gradient") ? "Cg" : target.starts_with("weight") ? "Cw" : "C");
+  if (!in_backward_) return;
   reduces_in_backward_ = true;
   reduced_numels_.insert(numel);
-  return is_gradient && !parameter->info.ddp_index && early_.insert(parameter).second;
+}
+
+bool Passes::is_still_local(const Parameter& parameter) {
+  return in_backward_ && !parameter.is_reduced() && early_.insert(&parameter).second;
 }
 
 bool Passes::first_before_step() {
@@ -133,11 +168,7 @@ bool Passes::first_before_step() {
   return before_step && !std::exchange(gradients_seen_, true);
 }
 
-bool Passes::step_begins() {
-  if (++depth_ > 1) return false;
-  forget_backward();
-  return true;
-}
+bool Passes::step_begins() { return ++depth_ == 1; }
 
 void Passes::closure_begins() {
   depth_ = 0;  // what it does is no part of the update

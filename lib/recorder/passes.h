@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "lib/recorder/history.h"
@@ -18,14 +19,20 @@ class Passes {
   explicit Passes(History& history) : history_(history) {}
 
   // ---- wrappers, by number in the order of construction
-  int add_wrapper(int parameters);  // of its reducer
-  // Its first broadcast, which reads all parameters, is no forward.
-  void wrapper_made(int wrapper) { at(wrapper).read = false; }
+  int add_wrapper();
+  // `parameters`: of its reducer. Its first broadcast, which reads them all, is no forward.
+  void wrapper_made(int wrapper, int parameters);
 
   // A forward through the wrapper; `reduced`: its backward will be.
   void forward_begins(int wrapper, bool reduced);
   void forward_without_gradients(int wrapper);
   void forward_ends(int wrapper) { at(wrapper).inside = false; }
+  // Its module ran without it.
+  void forward_around(int wrapper);
+  // Inside torch.compile no forward is seen: whether the backward that begins will be reduced.
+  void forward_unseen(int wrapper, bool reduced);
+  // Forwards that raised, and the program went on.
+  void forget_forwards();
   // An operation, with gradients on, reads the parameter.
   void reads(Parameter& parameter, bool requires_grad);
 
@@ -37,14 +44,24 @@ class Passes {
     bool local = false;             // examine it now: later it will have been reduced
   };
   // `first_step`: nothing is known yet of what the program's hooks do.
-  Arrival gradient_arrives(Parameter& parameter, bool first_step);
+  // `defined`: not only a signal that this parameter is done.
+  Arrival gradient_arrives(Parameter& parameter, bool first_step, bool defined = true);
+  struct Ending {
+    bool retained = false;  // its graph stays, for another one
+    bool raised = false;
+    bool reads_are_seen = true;  // otherwise a gradient without a forward shows one around
+  };
   struct Backward {
     std::vector<int> touched;       // wrappers that got gradients; of these:
     std::vector<int> synchronized;  // a reducer reduced them
     std::vector<int> partial;       // but not all parameters of the reducer got one
+    std::vector<int> again;         // and a backward of the same forward had been reduced
+    std::vector<int> unseen;        // without a forward since the last backward
+    std::vector<int> awaiting;      // wrappers whose reducers wait, as nothing got a gradient
     bool unwrapped = false;         // parameters outside of reducers got gradients
   };
-  Backward backward_ends();
+  Backward backward_ends(const Ending& ending);
+  Backward backward_ends() { return backward_ends(Ending()); }
   // One that raised, and the program went on.
   void forget_backward() { in_backward_ = false; }
   // Its gradient waits for another micro-batch; until the next backward.
@@ -54,10 +71,10 @@ class Passes {
 
   // ---- collectives of the program
   const char* moment() const;  // as Collective has it
-  // Counts one. `parameter`: whose gradient or weight it is, if it is one. Returns whether its
-  // gradient is to be examined now, since it is still the local one.
-  bool collective(std::int64_t numel, std::int64_t bytes, const Parameter* parameter,
-                  bool is_gradient);
+  // Counts one. `target`: as Collective has it.
+  void collective(std::int64_t numel, std::int64_t bytes, const std::string& target);
+  // A collective takes this gradient in a backward: whether to examine it first. Once.
+  bool is_still_local(const Parameter& parameter);
   // Whether it is the first after the step's backward; once.
   bool first_before_step();
 
@@ -76,12 +93,14 @@ class Passes {
     bool inside = false;   // its forward runs
     bool seen = false;     // a forward of it
     bool through = false;  // since the last backward
+    bool spent = false;    // the last forward's backward was reduced
     bool read = false;     // likewise: its parameters, outside its forward
     int arrived = 0;       // gradients in the current backward
     int reduced = 0;       // those of the reducer's parameters
     int indexed = 0;       // parameters of the reducer
   };
   Wrapper& at(int wrapper) { return wrappers_[static_cast<std::size_t>(wrapper)]; }
+  void count_around(int wrapper);
   bool unwrapped_arrives(const Parameter& parameter, bool first_step);
 
   History& history_;

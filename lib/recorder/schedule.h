@@ -30,6 +30,8 @@ class Schedule {
   // All ranks make a wrapper together: from there on they examine the same steps, whatever each did
   // before.
   void wrapper_made();
+  // The step under way, whose forward has not begun.
+  void examine() { recorded_ = true; }
   // The parameters that the step did not use, by id.
   void unused(std::vector<int> ids);
   // The step has ended. `wanted`: by the watcher; 0: none. With several `optimizers`, one step of

@@ -20,13 +20,11 @@ struct Optimizer {
 
 using Optimizers = std::map<int, Optimizer>;  // by number
 
-constexpr std::string_view kSubject = "optimizer ";
-
 Optimizers optimizers_of(const RankRecord& record) {
   Optimizers found;
   for (const auto& fact : record.facts) {
-    if (!fact.subject.starts_with(kSubject) || fact.key != "tensors") continue;
-    auto& optimizer = found[std::stoi(fact.subject.substr(kSubject.size()))];
+    if (!fact.is("optimizer", "tensors")) continue;
+    auto& optimizer = found[*number_in(fact.subject, "optimizer")];
     const bool first = optimizer.tensors.empty();
     const auto ids = nlohmann::json::parse(fact.value, nullptr, false);
     for (const auto& id : ids) {
@@ -146,14 +144,14 @@ void leave_out(RankRecord& record, const Optimizers& mine, const std::set<int>& 
   for (auto& event : record.events) event.step = step_of(event.step);
   for (auto& call : record.calls) call.step = step_of(call.step);
   // "optimizer 1" of facts, "step 1" of sites.
-  const auto renumber = [&](std::string& text, std::string_view subject) {
-    if (!text.starts_with(subject)) return true;
-    const int number = std::stoi(text.substr(subject.size()));
-    text = std::string(subject) + std::to_string(optimizer_of(number));
-    return !numbers.contains(number);
+  const auto renumber = [&](std::string& text, std::string_view kind) {
+    const auto number = number_in(text, kind);
+    if (!number) return true;
+    text = fmt::format("{} {}", kind, optimizer_of(*number));
+    return !numbers.contains(*number);
   };
-  std::erase_if(record.facts, [&](Fact& fact) { return !renumber(fact.subject, kSubject); });
-  std::erase_if(record.sites, [&](Site& site) { return !renumber(site.what, "step "); });
+  std::erase_if(record.facts, [&](Fact& fact) { return !renumber(fact.subject, "optimizer"); });
+  std::erase_if(record.sites, [&](Site& site) { return !renumber(site.what, "step"); });
   for (auto& fact : record.facts) fact.step = step_of(fact.step);
   for (auto& site : record.sites) site.step = step_of(site.step);
   // Ids must stay positions, so removed tensors only lose their name and everything that rules

@@ -23,10 +23,9 @@ namespace {
 // several.
 std::optional<Ranks> group_of(const RankRecord& record, std::optional<int> wrapper) {
   std::optional<Ranks> group;
-  const std::string one = wrapper ? fmt::format("wrapper {}", *wrapper) : "";
   for (const auto& fact : record.facts) {
-    if (fact.key != "ranks" || !fact.subject.starts_with("wrapper ")) continue;
-    if (wrapper && fact.subject != one) continue;
+    if (!fact.is("wrapper", "ranks")) continue;
+    if (wrapper && number_in(fact.subject, "wrapper") != wrapper) continue;
     const auto list = nlohmann::json::parse(fact.value, nullptr, false);
     if (!list.is_array()) return {};
     auto ranks = list.get<Ranks>();

@@ -35,7 +35,7 @@ std::optional<std::int64_t> reductions_in(const StepRecord& step) {
 bool reduces_over_all(const RankRecord& record, std::size_t count) {
   return !record.ddp_fields.empty() &&
          std::all_of(record.facts.begin(), record.facts.end(), [&](const Fact& fact) {
-           if (fact.key != "ranks" || !fact.subject.starts_with("wrapper ")) return true;
+           if (!fact.is("wrapper", "ranks")) return true;
            return nlohmann::json::parse(fact.value, nullptr, false).size() == count;
          });
 }

@@ -11,9 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "lib/record/probe_api.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
+#include "lib/recorder/probe_api.h"
+#include "tests/probe_step.h"
 #include "tests/temporary_folder.h"
 
 namespace ddp_doctor {
@@ -50,10 +51,7 @@ class DeviceRecord : public testing::Test {
     void* library = ::dlopen(DDP_DOCTOR_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
     reinterpret_cast<void (*)(int)>(::dlsym(library, "ddpc_fake_hold"))(held ? 1 : 0);
   }
-  void write_step(int number) {
-    const auto text = R"({"step":)" + std::to_string(number) + "}";
-    ASSERT_EQ(ddpd_step(record_, text.c_str()), 0) << ddpd_error();
-  }
+  void write_step() { ASSERT_EQ(ddp_doctor::write_step(record_), 0) << ddpd_error(); }
   void close() {
     ddpd_close(record_);
     record_ = nullptr;
@@ -70,8 +68,8 @@ class DeviceRecord : public testing::Test {
 TEST_F(DeviceRecord, HasWhatTheGpuSawOnceItHasComeSoFar) {
   hold(true);
   ASSERT_EQ(observe(DDPD_DIGEST | DDPD_SAMPLE | DDPD_KEEP), 0) << ddpd_error();
-  write_step(1);
-  write_step(2);
+  write_step();
+  write_step();
   EXPECT_THAT(steps(), IsEmpty());
   hold(false);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -94,7 +92,7 @@ TEST_F(DeviceRecord, HasWhatTheGpuSawOnceItHasComeSoFar) {
 TEST_F(DeviceRecord, IsCompleteWhenItIsClosed) {
   for (int step = 1; step <= 3; ++step) {
     ASSERT_EQ(observe(DDPD_DIGEST), 0);
-    write_step(step);
+    write_step();
   }
   close();
   ASSERT_THAT(steps(), SizeIs(3));
@@ -105,7 +103,7 @@ TEST_F(DeviceRecord, TakesTheLossFromTheGpu) {
   const std::vector<float> losses = {2, 4};
   for (const float& loss : losses)
     ASSERT_EQ(ddpd_loss_on_device(record_, 0, nullptr, &loss, "float32"), 0) << ddpd_error();
-  write_step(1);
+  write_step();
   close();
   EXPECT_EQ(steps().at(0).loss, 3.0);
 }
@@ -125,28 +123,29 @@ TEST_F(DeviceRecord, AsksNothingOfATensorWithoutMemory) {
 TEST_F(DeviceRecord, ForgetsWhatWasAskedOfTheGpu) {
   ASSERT_EQ(observe(DDPD_DIGEST), 0);
   ddpd_forget(record_);
-  write_step(1);
+  write_step();
   ASSERT_THAT(steps(), SizeIs(1));
   EXPECT_THAT(steps()[0].observations, IsEmpty());
 }
 
 TEST_F(DeviceRecord, SaysThatAStepOfABrokenGpuIsLost) {
   ASSERT_EQ(observe(DDPD_DIGEST, 8), 0);
-  write_step(1);
+  write_step();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (ddpd_step(record_, R"({"step":2})") == 0 && std::chrono::steady_clock::now() < deadline)
+  while (ddp_doctor::write_step(record_) == 0 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_THAT(ddpd_error(), HasSubstr("no GPU of this number"));
-  write_step(3);
+  const auto last = ddpd_step_number(record_);
+  write_step();
   close();
   ASSERT_THAT(steps(), Not(IsEmpty()));
-  EXPECT_EQ(steps().back().step, 3);
+  EXPECT_EQ(steps().back().step, last);
 }
 
 TEST_F(DeviceRecord, SaysWhyAGpuCannotBeUsed) {
   EXPECT_NE(observe(DDPD_DIGEST, 7), 0);
   EXPECT_THAT(ddpd_error(), HasSubstr("no GPU of this number"));
-  write_step(1);
+  write_step();
   EXPECT_THAT(steps(), SizeIs(1));
 }
 

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <thread>
 
-#include "lib/record/probe_api.h"
 #include "lib/record/rank_writer.h"
+#include "lib/recorder/probe_api.h"
 #include "tests/unit/record_fixture.h"
 
 namespace ddp_doctor {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C API as a probe in another language uses it.
 
-#include "lib/record/probe_api.h"
+#include "lib/recorder/probe_api.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,8 @@
 #include "lib/record/progress.h"
 #include "lib/record/reader.h"
 #include "lib/record/writer.h"
+#include "lib/recorder/probe_record.h"
+#include "tests/probe_step.h"
 #include "tests/temporary_folder.h"
 
 namespace ddp_doctor {
@@ -55,17 +57,35 @@ class ProbeApi : public testing::Test {
 TEST_F(ProbeApi, WritesAStepWithWhatWasObservedInIt) {
   ddpd_record* record = open();
   observe(record, Stage::kGradient, DDPD_DIGEST | DDPD_SAMPLE);
-  constexpr int kKnown = DDPD_REACHED_KNOWN | DDPD_IN_OUTPUT_KNOWN;
-  const std::int32_t usages[] = {
-      0, DDPD_USED | kKnown | DDPD_REACHED | DDPD_IN_OUTPUT | DDPD_IN_OPTIMIZER, 2, 2,
-      1, DDPD_IN_OUTPUT_KNOWN | DDPD_FROZEN | DDPD_REPLACED | DDPD_ASSIGNED,     0, 0};
-  ASSERT_EQ(ddpd_usages(record, 2, usages), 0);
-  ASSERT_EQ(
-      ddpd_step(record,
-                R"({"step":1,"loss":"nan","backwards":2,"optimizer":1,"scale":8.0,"trace":"F0+ B0+",
-      "calls":[{"op":"barrier","reduce":"","dtype":"","numel":0,"group":"","moment":"outside","target":"","file":"t.py","line":3,"count":2}]})"),
-      0)
-      << ddpd_error();
+  ddpd_wrapper_made(record, ddpd_wrapper_begins(record), 1, "");
+  ddpd_forward_begins(record, 0, 1);
+  ddpd_forward_ends(record, 0);
+  ddpd_backward_begins(record, "t.py", 2, DDPD_DIGEST);
+  ddpd_loss(record, std::nan(""));
+  Parameter reduced, used;
+  reduced.in_wrapper = reduced.in_reducer = 0;
+  EXPECT_FALSE(ddpd_is_still_local(record, &reduced));
+  EXPECT_TRUE(record->gradient_arrives(reduced, true));
+  EXPECT_FALSE(ddpd_backward_ends(record, 0, 0, 1));
+  EXPECT_EQ(ddpd_backward_of(record, 0), DDPD_TOUCHED | DDPD_SYNCHRONIZED);
+  for (int i = 0; i < 2; ++i)
+    ddpd_call_ends(record, ddpd_collective(record, 1, "barrier", "", "", 0, 0, "", "",
+                                           ddpd_moment(record), "", "t.py", 3));
+  const int optimizer = ddpd_optimizer(record);
+  void* held[] = {&reduced, &used};
+  ddpd_optimizer_holds(record, optimizer, 1, held);
+  used.in_wrapper = 1;
+  std::int32_t ids[2] = {};
+  EXPECT_EQ(ddpd_cover(record, optimizer, 1, &held[1], 1, held, ids), 1);
+  EXPECT_TRUE(ddpd_step_begins(record));
+  ddpd_gradients_taken(record);
+  EXPECT_TRUE(ddpd_step_ends(record));
+  const ddpd_row row{
+      .started_ns = 5, .duration_ns = 6, .scale = 8, .optimizer = optimizer, .skipped = 0};
+  ddpd_take_row(record, &row);
+  ASSERT_EQ(ddpd_write_row(record, 1, 7), 0) << ddpd_error();
+  ddpd_step_closed(record, optimizer);
+  EXPECT_EQ(ddpd_step_number(record), 2);
   ddpd_close(record);
 
   const RankRecord read_back = read();
@@ -77,15 +97,13 @@ TEST_F(ProbeApi, WritesAStepWithWhatWasObservedInIt) {
   ASSERT_THAT(read_back.steps, SizeIs(1));
   const StepRecord& step = read_back.steps[0];
   EXPECT_TRUE(std::isnan(*step.loss));
-  EXPECT_EQ(step.trace, "F0+ B0+");
+  EXPECT_EQ(step.trace, "F0+ B0+ C*2");
   ASSERT_THAT(step.observations, SizeIs(2));
   EXPECT_EQ(step.observations[1].digest.l2_norm, 5.0);
   EXPECT_THAT(step.samples[0].values, ElementsAre(1, 2, 3, 4));
-  ASSERT_THAT(step.usages, SizeIs(2));
-  EXPECT_EQ(step.usages[0].arrivals, 2);
-  EXPECT_FALSE(step.usages[1].reached);
-  EXPECT_EQ(step.usages[1].in_output, false);
-  EXPECT_TRUE(step.usages[1].assigned);
+  EXPECT_EQ(step.backwards, 1);
+  EXPECT_EQ(step.scale, 8);
+  EXPECT_EQ(step.probe_ns, 7);
   EXPECT_EQ(step.calls[0].count, 2);
 }
 
@@ -94,8 +112,8 @@ TEST_F(ProbeApi, SeesATensorOnlyOnceAtAStage) {
   observe(record, Stage::kGradient, DDPD_DIGEST);
   bias_ = {6, 8};
   observe(record, Stage::kGradient, DDPD_DIGEST);
-  ASSERT_EQ(ddpd_step(record, R"({"step":1})"), 0);
-  ASSERT_EQ(ddpd_step(record, R"({"step":2})"), 0);
+  ASSERT_EQ(write_step(record), 0);
+  ASSERT_EQ(write_step(record), 0);
   ddpd_close(record);
   const auto steps = read().steps;
   ASSERT_THAT(steps[0].observations, SizeIs(2));
@@ -120,7 +138,7 @@ TEST_F(ProbeApi, NoticesAChangeAfterTheReductionThatNoSampleShows) {
   ASSERT_EQ(look(Stage::kReducedGradient), 0);
   large[1] = 5;
   ASSERT_EQ(look(Stage::kGradient), 0);
-  ASSERT_EQ(ddpd_step(record, R"({"step":1})"), 0);
+  ASSERT_EQ(write_step(record), 0);
   ddpd_close(record);
   const auto steps = read().steps;
   ASSERT_THAT(steps[0].observations, SizeIs(2));
@@ -134,9 +152,9 @@ TEST_F(ProbeApi, SwapKeepsAnotherStepsObservationsApart) {
   observe(record, Stage::kLocalGradient, DDPD_DIGEST);
   ddpd_swap(record);
   observe(record, Stage::kWeight, DDPD_DIGEST);
-  ASSERT_EQ(ddpd_step(record, R"({"step":0})"), 0);
+  ASSERT_EQ(write_step_0(record), 0);
   ddpd_swap(record);
-  ASSERT_EQ(ddpd_step(record, R"({"step":1})"), 0);
+  ASSERT_EQ(write_step(record), 0);
   ddpd_close(record);
   const auto steps = read().steps;
   EXPECT_EQ(steps[0].observations.at(0).stage, Stage::kWeight);
@@ -147,7 +165,7 @@ TEST_F(ProbeApi, KeepsValuesWithinTheBudgetAndSparesHalfOfItForTheEnd) {
   ddpd_record* record = open(2 * 24);  // twice both tensors
   for (int step = 1; step <= 3; ++step) {
     observe(record, Stage::kWeight, DDPD_DIGEST | (step == 3 ? DDPD_KEEP_LAST : DDPD_KEEP));
-    ASSERT_EQ(ddpd_step(record, ("{\"step\":" + std::to_string(step) + "}").c_str()), 0);
+    ASSERT_EQ(write_step(record), 0);
   }
   ddpd_close(record);
   const RecordReader reader(record_file(folder_.path(), 1));
@@ -163,7 +181,7 @@ TEST_F(ProbeApi, ReadsStridedViews) {
   ASSERT_EQ(ddpd_observe_view(record, static_cast<int>(Stage::kWeight), DDPD_DIGEST | DDPD_SAMPLE,
                               0, weight_.data(), "float32", 2, sizes, strides),
             0);
-  ASSERT_EQ(ddpd_step(record, R"({"step":1})"), 0);
+  ASSERT_EQ(write_step(record), 0);
   ddpd_close(record);
   EXPECT_THAT(read().steps[0].samples[0].values, ElementsAre(1, 3, 2, 4));
 }
@@ -214,13 +232,13 @@ TEST_F(ProbeApi, CountsPairedCallsInEachGroup) {
 
 TEST_F(ProbeApi, SaysWhyAndGoesOn) {
   ddpd_record* record = open();
-  EXPECT_NE(ddpd_step(record, "{"), 0);
+  EXPECT_NE(ddpd_write(record, "fact", "{"), 0);
   EXPECT_NE(ddpd_write(record, "poem", "{}"), 0);
   EXPECT_THAT(ddpd_error(), HasSubstr("poem"));
   const std::int32_t unknown[] = {9};
   const void* data[] = {weight_.data()};
   EXPECT_NE(ddpd_observe(record, 1, DDPD_DIGEST, 1, unknown, data), 0);
-  EXPECT_EQ(ddpd_step(record, R"({"step":1})"), 0);
+  EXPECT_EQ(write_step(record), 0);
   ddpd_close(record);
   EXPECT_THAT(read().steps, SizeIs(1));
 }
@@ -236,14 +254,14 @@ TEST_F(ProbeApi, LeavesTheRecordAloneInAForkedProcess) {
   ddpd_record* record = open();
   const pid_t child = fork();
   if (child == 0) {
-    const bool refused = ddpd_step(record, R"({"step":1})") != 0;
+    const bool refused = write_step(record) != 0;
     ddpd_close(record);
     _exit(refused ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(ddpd_step(record, R"({"step":1})"), 0) << ddpd_error();
+  EXPECT_EQ(write_step(record), 0) << ddpd_error();
   ddpd_close(record);
   EXPECT_THAT(read().steps, SizeIs(1));
 }

@@ -17,12 +17,12 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-Parameter parameter(int id, std::optional<int> wrapper, std::optional<int> index) {
+Parameter parameter(int id, int wrapper, int index) {
   Parameter made;
-  made.info.id = id;
-  made.info.numel = 4;
-  made.info.wrapper = wrapper;
-  made.info.ddp_index = index;
+  made.id = id;
+  made.numel = 4;
+  made.in_wrapper = wrapper;
+  made.in_reducer = index;
   return made;
 }
 
@@ -121,17 +121,18 @@ struct PassesTest : testing::Test {
   History history;
   Passes passes{history};
   Parameter wrapped = parameter(0, 0, 0);
-  Parameter plain = parameter(1, {}, {});
+  Parameter plain = parameter(1, -1, -1);
 
   Passes::Arrival backward_to(Parameter& parameter, bool first_step = false) {
     passes.backward_begins();
     return passes.gradient_arrives(parameter, first_step);
   }
+  void add_wrapper(int parameters) { passes.wrapper_made(passes.add_wrapper(), parameters); }
   std::string trace() const { return history.trace(history.beginning()); }
 };
 
 TEST_F(PassesTest, AReducedBackwardIsSeenBeforeItsReduction) {
-  passes.add_wrapper(1);
+  add_wrapper(1);
   passes.forward_begins(0, true);
   passes.forward_ends(0);
   const auto arrival = backward_to(wrapped);
@@ -145,7 +146,7 @@ TEST_F(PassesTest, AReducedBackwardIsSeenBeforeItsReduction) {
 }
 
 TEST_F(PassesTest, UnderNoSyncGradientsAccumulate) {
-  passes.add_wrapper(1);
+  add_wrapper(1);
   passes.forward_begins(0, false);
   EXPECT_FALSE(backward_to(wrapped).local);
   EXPECT_THAT(passes.backward_ends().synchronized, IsEmpty());
@@ -157,7 +158,7 @@ TEST_F(PassesTest, UnderNoSyncGradientsAccumulate) {
 }
 
 TEST_F(PassesTest, AReadOutsideTheWrapperIsABypassOnlyWithoutAForward) {
-  passes.add_wrapper(1);
+  add_wrapper(1);
   passes.forward_begins(0, true);
   passes.forward_ends(0);
   passes.reads(wrapped, true);
@@ -172,7 +173,7 @@ TEST_F(PassesTest, AReadOutsideTheWrapperIsABypassOnlyWithoutAForward) {
 }
 
 TEST_F(PassesTest, APartOfTheReducersParametersIsReported) {
-  passes.add_wrapper(2);
+  add_wrapper(2);
   passes.forward_begins(0, true);
   backward_to(wrapped);
   EXPECT_THAT(passes.backward_ends().partial, ElementsAre(0));
@@ -183,14 +184,15 @@ TEST_F(PassesTest, UnwrappedGradientsAreSeenAtOnceWhereHooksMayReduceThem) {
   EXPECT_TRUE(passes.is_examined(plain));
   EXPECT_TRUE(passes.backward_ends().unwrapped);
   EXPECT_FALSE(backward_to(plain).local);
-  EXPECT_TRUE(passes.collective(4, 16, &plain, true));  // a hook reduces it
+  passes.collective(4, 16, "gradient of plain");  // a hook reduces it
+  EXPECT_TRUE(passes.is_still_local(plain));
   passes.backward_ends();
   EXPECT_TRUE(backward_to(plain).local);
-  EXPECT_FALSE(passes.collective(4, 16, &plain, true));  // examined already
+  EXPECT_FALSE(passes.is_still_local(plain));  // examined already
 }
 
 TEST_F(PassesTest, TellsWhenACollectiveIsCalled) {
-  passes.add_wrapper(1);
+  add_wrapper(1);
   EXPECT_STREQ(passes.moment(), "outside");
   passes.forward_begins(0, true);
   EXPECT_STREQ(passes.moment(), "forward");
@@ -223,23 +225,24 @@ TEST(CoveredBy, AnOptimizerAnswersForItsOwnAndForThoseOfItsWrapperThatNobodyHold
 
 struct UsageTest : testing::Test {
   History history;
-  std::unordered_set<int> in_output;
+  Reach reach = {false, false};
   bool grad = true, assigned = false;
   Parameter it = parameter(5, 0, 0);
   std::optional<Usage> usage(bool looked = true) {
-    return usage_of(it, {.begin = Mark{},
-                         .counts = history.counts,
-                         .held = {&it},
-                         .reads_are_seen = true,
-                         .in_output = looked ? &in_output : nullptr,
-                         .requires_grad = [this](const Parameter&) { return grad; },
-                         .has_gradient = [this](const Parameter&) { return assigned; }});
+    const ParameterView view{.reach =
+                                 [=, this](const Parameter&) {
+                                   return looked ? reach : Reach{reach.reached, {}};
+                                 },
+                             .requires_grad = [this](const Parameter&) { return grad; },
+                             .has_gradient = [this](const Parameter&) { return assigned; },
+                             .has_any_gradient = [this](const Parameter&) { return grad; }};
+    return usage_of(it, {Mark{}, history.counts, {&it}, view});
   }
 };
 
 TEST_F(UsageTest, AnArrivalSaysAll) {
   Passes passes(history);
-  passes.add_wrapper(1);
+  passes.add_wrapper();
   passes.backward_begins();
   passes.gradient_arrives(it, false);
   const auto found = usage();
@@ -251,10 +254,10 @@ TEST_F(UsageTest, AnArrivalSaysAll) {
 
 TEST_F(UsageTest, OfAnUnusedOneItSaysHowFarTheForwardGot) {
   EXPECT_FALSE(*usage()->reached || *usage()->in_output);
-  it.read = true;
+  reach.reached = true;
   EXPECT_TRUE(*usage()->reached && !*usage()->in_output);
   EXPECT_FALSE(usage(false)->in_output.has_value());
-  in_output.insert(5);
+  reach.in_output = true;
   EXPECT_TRUE(*usage()->in_output);
 }
 
@@ -268,7 +271,7 @@ TEST_F(UsageTest, AGradientWithoutABackwardIsAssignedUnlessRanksShareThem) {
 TEST_F(UsageTest, FrozenOnesAndThoseFoundInTheStepAreNotJudged) {
   grad = false;
   EXPECT_TRUE(usage()->frozen);
-  it.info.trainable = false;
+  it.trainable = false;
   EXPECT_FALSE(usage());
   grad = true;
   it.since = 1;

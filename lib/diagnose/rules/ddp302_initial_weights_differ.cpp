@@ -50,7 +50,7 @@ std::vector<int> loaded_after_wrapping(const Timeline& timeline) {
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
     if (std::any_of(record->facts.begin(), record->facts.end(), [](const Fact& fact) {
-          return fact.subject.starts_with("wrapper ") && fact.key == "loaded" && fact.step <= 1;
+          return fact.is("wrapper", "loaded") && fact.step <= 1;
         }))
       ranks.push_back(rank);
   }

@@ -110,8 +110,7 @@ Loads loads_between(const Timeline& timeline, std::int64_t last, std::int64_t st
     const auto* record = timeline.record(rank);
     if (record == nullptr) continue;
     const auto found = std::find_if(record->facts.begin(), record->facts.end(), [&](const Fact& f) {
-      return f.subject.starts_with("wrapper ") && f.key == "loaded" && f.step > last &&
-             f.step <= step;
+      return f.is("wrapper", "loaded") && f.step > last && f.step <= step;
     });
     if (found == record->facts.end()) continue;
     loads.ranks.push_back(rank);

@@ -32,7 +32,7 @@ std::size_t held_frozen(const Timeline& timeline, const std::vector<const Timeli
   const int rank = timeline.first_rank();
   std::set<int> frozen;
   for (const auto& fact : timeline.record(rank)->facts) {
-    if (!fact.subject.starts_with("optimizer ") || fact.key != "tensors") continue;
+    if (!fact.is("optimizer", "tensors")) continue;
     for (const int id : nlohmann::json::parse(fact.value).get<std::vector<int>>()) {
       const auto at = static_cast<std::size_t>(id);
       if (at >= timeline.tensors.size()) continue;

@@ -194,7 +194,7 @@ std::string values_by_rank(const std::vector<nlohmann::json>& values) {
 std::vector<Finding> samplers_apart(const Timeline& timeline) {
   if (!wrapped_together(timeline)) return {};
   for (const auto& site : timeline.record(timeline.first_rank())->sites) {
-    if (!site.what.starts_with("sampler ")) continue;
+    if (!number_in(site.what, "sampler")) continue;
     const bool one_line = std::ranges::all_of(timeline.ranks(), [&](int rank) {
       const auto* record = timeline.record(rank);
       return record != nullptr && std::ranges::any_of(record->sites, [&](const Site& other) {

@@ -25,7 +25,7 @@ struct Pass {
 std::vector<Pass> passes_of(const RankRecord& record) {
   std::vector<Pass> passes;
   for (const auto& fact : record.facts) {
-    if (!fact.subject.starts_with("sampler") || fact.key != "pass") continue;
+    if (!fact.is("sampler", "pass")) continue;
     const auto value = nlohmann::json::parse(fact.value);
     if (!value.at(1).is_number_integer()) continue;
     passes.push_back({fact.subject, value.at(1), value.at(2), fact.step});

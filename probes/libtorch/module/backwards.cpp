@@ -24,20 +24,13 @@ constexpr int kHops = 2;
 void Session::gradient_arrived(int id) noexcept {
   passive("gradient_arrived", [&] {
     Entry& entry = tensors_.at(id);
-    if (!passes_.in_backward()) backward_begins(id);
-    const auto arrival = passes_.gradient_arrives(entry, schedule_.number() == 1);
-    if (arrival.begins_reduction) {
-      Wrapper& made = wrappers_[static_cast<std::size_t>(*entry.info.wrapper)];
-      made.backward =
-          writer_.call_begins(call_of(*entry.info.wrapper, "ddp.backward"), made.group_known);
-    }
-    if (arrival.local) examine_local(entry);
+    if (!recorder_.passes.in_backward()) backward_begins(id);
+    if (recorder_.gradient_arrives(entry, true)) examine_local(entry);
   });
 }
 
 void Session::examine_local(Entry& entry) {
-  if (!recorded()) return;
-  tensors_.observe(Stage::kLocalGradient, kSeen | (keep_gradients_ ? take::kKeep : 0),
+  tensors_.observe(Stage::kLocalGradient, recorder_.what_of_gradients(),
                    {{&entry, entry.tensor.grad()}});
 }
 
@@ -50,13 +43,15 @@ void Session::backward_begins(int first) {
   if (recorded()) {
     look_at_gradients(
         Stage::kBeforeBackward, take::kSample,
-        [&](const Entry& entry) { return entry.id() != first && passes_.is_accumulating(entry); },
+        [&](const Entry& entry) {
+          return entry.id != first && recorder_.passes.is_accumulating(entry);
+        },
         false);
   }
-  passes_.backward_begins();
   // In step 1 of small models: enough to show that the synchronized gradients are the mean.
-  keep_gradients_ = schedule_.number() == 1 &&
+  keep_gradients_ = recorder_.schedule.number() == 1 &&
                     3 * 4 * tensors_.parameter_elements() <= settings_.values_budget / 4;
+  recorder_.backward_begins("", 0, kSeen | (keep_gradients_ ? take::kKeep : 0));
 }
 
 void Session::call_at_the_end(int hops) {
@@ -74,31 +69,31 @@ void Session::call_at_the_end(int hops) {
 }
 
 void Session::backward_ends() {
-  if (!passes_.in_backward()) return;
-  const auto ended = passes_.backward_ends();
+  if (!recorder_.passes.in_backward()) return;
+  recorder_.backward_ends({});
+  const auto& ended = recorder_.last_backward();
   for (const int wrapper : ended.partial)
     journal_.fact("wrapper " + std::to_string(wrapper), "partial", "true");
   if (recorded()) {
     const auto is_synchronized = [&](const Entry& entry) {
-      return entry.info.ddp_index && entry.info.wrapper &&
-             std::find(ended.synchronized.begin(), ended.synchronized.end(), *entry.info.wrapper) !=
-                 ended.synchronized.end();
+      return entry.is_reduced() && std::find(ended.synchronized.begin(), ended.synchronized.end(),
+                                             entry.in_wrapper) != ended.synchronized.end();
     };
     look_at_gradients(Stage::kReducedGradient, kSeen, is_synchronized, true);
     look_at_gradients(
         Stage::kAccumulated, take::kSample,
-        [&](const Entry& entry) { return passes_.is_accumulating(entry); }, false);
+        [&](const Entry& entry) { return recorder_.passes.is_accumulating(entry); }, false);
     // Nothing reduces these during a backward. A few values are enough to see whether they change
     // before they are reduced.
     if (ended.unwrapped) {
       look_at_gradients(
           Stage::kLocalGradient, take::kSample,
-          [&](const Entry& entry) { return !entry.info.ddp_index && !passes_.is_examined(entry); },
+          [&](const Entry& entry) {
+            return !entry.is_reduced() && !recorder_.passes.is_examined(entry);
+          },
           false);
     }
   }
-  for (const int wrapper : ended.synchronized)
-    writer_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].backward);
   enter(Phase::kBatch);
 }
 
@@ -112,7 +107,7 @@ std::int64_t Session::collective_begins(const std::string& op, const std::string
     call.reduce = reduce;
     call.dtype = tensors.empty() ? "" : dtype_name(tensors.front().scalar_type());
     call.group = ranks_text(ranks);
-    call.moment = passes_.moment();
+    call.moment = recorder_.passes.moment();
     phase_before_collective_ = journal_.phase();
     enter(Phase::kCollective);
     std::int64_t bytes = 0;
@@ -126,29 +121,21 @@ std::int64_t Session::collective_begins(const std::string& op, const std::string
     auto& [entry, is_gradient] = target;
     if (entry != nullptr)
       call.target = (is_gradient ? "gradient of " : "weight of ") + entry->info.name;
-    if (passes_.collective(call.numel, bytes, entry, is_gradient)) examine_local(*entry);
-    if (recorded() && passes_.first_before_step()) {
+    if (recorded() && is_gradient && recorder_.passes.is_still_local(*entry)) examine_local(*entry);
+    if (recorded() && recorder_.passes.first_before_step()) {
       look_at_gradients(
           Stage::kCollectiveGradient, kSeen, [](const Entry&) { return true; }, false);
     }
-    LoggedCall logged;
-    logged.step = schedule_.number();
-    logged.numel = call.numel;
-    logged.op = call.op;
-    logged.reduce = call.reduce;
-    logged.dtype = call.dtype;
-    logged.group = call.group;
-    logged.moment = call.moment;
-    logged.target = call.target;
-    number = writer_.call_begins(logged, op != "send" && op != "recv");
-    history_.call(std::move(call));
+    const std::string group = call.group;
+    const bool paired = op != "send" && op != "recv";
+    number = recorder_.collective(std::move(call), group, paired, bytes);
   });
   return number;
 }
 
 void Session::collective_resumes(std::int64_t number) {
   passive("collective_resumes", [&] {
-    writer_.call_resumes(number);
+    recorder_.call_resumes(number);
     phase_before_collective_ = journal_.phase();
     enter(Phase::kCollective);
   });
@@ -156,7 +143,7 @@ void Session::collective_resumes(std::int64_t number) {
 
 void Session::collective_ends(std::int64_t number) {
   passive("collective_ends", [&] {
-    writer_.call_ends(number);
+    recorder_.call_ends(number);
     enter(phase_before_collective_);
   });
 }

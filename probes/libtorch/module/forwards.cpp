@@ -30,17 +30,17 @@ void for_each_tensor_in(const c10::IValue& value, const Visit& visit) {
 int Session::wrapper_begins(const ModuleState& module, const CodePlace& where) {
   const int number = static_cast<int>(wrappers_.size());
   wrappers_.emplace_back();
-  passes_.add_wrapper(static_cast<int>(module.parameters.size()));
+  recorder_.passes.add_wrapper();
   passive("wrapper_begins", [&] {
     enter(Phase::kConnecting);
     Wrapper& made = wrappers_.back();
     made.module = module;
-    tensors_.add_module(module, number, history_.counts.backwards);
+    tensors_.add_module(module, number, recorder_.history.counts.backwards);
     tensors_.describe();
     const std::string name = std::to_string(number);
     journal_.site("wrap " + name, where.file, where.line);
     journal_.fact("wrapper " + name, "module", nlohmann::json(module.type_name).dump());
-    made.construction = writer_.call_begins(call_of(number, "ddp.construct"), false);
+    made.construction = recorder_.call_begins(recorder_.call_of(number, "ddp.construct"), false);
   });
   return number;
 }
@@ -51,13 +51,11 @@ void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
   passive("wrapper_made", [&] {
     Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
     made.reducer = &reducer;
-    writer_.call_ends(made.construction);
+    recorder_.call_ends(made.construction);
     // Its first broadcast reads all of them.
     for (const auto& entry : tensors_.entries()) {
-      if (entry->info.wrapper == wrapper) entry->read = false;
+      if (entry->in_wrapper == wrapper) entry->read = false;
     }
-    passes_.wrapper_made(wrapper);
-    schedule_.wrapper_made();
     const std::string subject = "wrapper " + std::to_string(wrapper);
     journal_.fact(subject, "type", "\"DistributedDataParallel\"");
     journal_.fact(subject, "arguments",
@@ -67,9 +65,10 @@ void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
                                   {"gradient_as_bucket_view", options.gradient_as_bucket_view}})
                       .dump());
     const std::vector<int> ranks = ranks_of_group(group, settings_.header.world_size);
-    made.group_known = !ranks.empty();
-    if (made.group_known) journal_.fact(subject, "ranks", nlohmann::json(ranks).dump());
-    made.group = ranks_text(ranks);
+    if (!ranks.empty()) journal_.fact(subject, "ranks", nlohmann::json(ranks).dump());
+    const auto parameters = static_cast<int>(made.module.parameters.size());
+    recorder_.wrapper_made(wrapper, parameters,
+                           ranks.empty() ? std::nullopt : std::optional(ranks_text(ranks)));
     write_fields(wrapper, "construction");
     enter(Phase::kBatch);
   });
@@ -78,7 +77,7 @@ void Session::wrapper_made(int wrapper, DataParallelReducer& reducer,
 void Session::wrapper_failed(int wrapper, const std::string& reason) {
   raising(reason);
   passive("wrapper_failed", [&] {
-    writer_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].construction);
+    recorder_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].construction);
     tensors_.unwrap(wrapper);
     enter(Phase::kBatch);
   });
@@ -104,7 +103,7 @@ void Session::write_fields(int wrapper, const char* moment) {
     fields.push_back({moment, key, std::to_string(value), true, wrapper});
   for (const auto& [key, value] : data.strs_map)
     fields.push_back({moment, key, value, false, wrapper});
-  writer_.write_ddp_fields(fields);
+  recorder_.write_ddp_fields(fields);
 }
 
 std::string Session::ranks_text(const std::vector<int>& ranks) const {
@@ -118,15 +117,16 @@ void Session::forward_begins(int wrapper, bool paired) {
   passive("forward_begins", [&] {
     Wrapper& made = wrappers_[static_cast<std::size_t>(wrapper)];
     enter(Phase::kForward);
+    recorder_.passes.forget_backward();
     const bool quiet = !at::GradMode::is_enabled();
-    LoggedCall call = call_of(wrapper, "ddp.forward");
+    LoggedCall call = recorder_.call_of(wrapper, "ddp.forward");
     call.reduce = quiet ? "no_grad" : "";
-    made.forward = writer_.call_begins(call, paired && made.group_known);
-    if (quiet) return passes_.forward_without_gradients(wrapper);
-    passes_.forward_begins(wrapper,
-                           made.reducer != nullptr && made.reducer->require_backward_grad_sync());
+    made.forward = recorder_.call_begins(call, paired && recorder_.pairs_calls_of(wrapper));
+    if (quiet) return recorder_.passes.forward_without_gradients(wrapper);
+    recorder_.passes.forward_begins(
+        wrapper, made.reducer != nullptr && made.reducer->require_backward_grad_sync());
     if (recorded() && made.module.tensors) {
-      tensors_.follow(made.module, wrapper, history_.counts.backwards);
+      tensors_.follow(made.module, wrapper, recorder_.history.counts.backwards);
       tensors_.describe();
     }
   });
@@ -134,8 +134,8 @@ void Session::forward_begins(int wrapper, bool paired) {
 
 void Session::forward_ends(int wrapper, const std::vector<at::Tensor>& outputs) {
   passive("forward_ends", [&] {
-    passes_.forward_ends(wrapper);
-    writer_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].forward);
+    recorder_.passes.forward_ends(wrapper);
+    recorder_.call_ends(wrappers_[static_cast<std::size_t>(wrapper)].forward);
     look_at_graph(outputs);
     enter(Phase::kBatch);
   });
@@ -147,7 +147,7 @@ void Session::forward_returns(const std::vector<at::Tensor>& outputs) {
 
 // Which parameters the outputs depend on, read from autograd's graph.
 void Session::look_at_graph(const std::vector<at::Tensor>& outputs) {
-  if (!schedule_.reads_graphs() || !at::GradMode::is_enabled()) return;
+  if (!recorder_.schedule.reads_graphs() || !at::GradMode::is_enabled()) return;
   if (!in_output_) in_output_.emplace();
   std::vector<const torch::autograd::Node*> pending;
   std::unordered_set<const torch::autograd::Node*> visited;
@@ -158,7 +158,7 @@ void Session::look_at_graph(const std::vector<at::Tensor>& outputs) {
   while (!pending.empty()) {
     const auto* node = pending.back();
     pending.pop_back();
-    if (const Entry* entry = tensors_.of_node(node)) in_output_->insert(entry->id());
+    if (const Entry* entry = tensors_.of_node(node)) in_output_->insert(entry->id);
     for (const auto& edge : node->next_edges()) visit(edge.function.get());
   }
 }
@@ -184,7 +184,7 @@ void Session::operation_reads(const at::RecordFunction& operation) noexcept {
   // In a backward, and in an optimizer's step, gradients are disabled.
   if (!at::GradMode::is_enabled()) return;
   const std::lock_guard lock(mutex_);
-  if (closed_ || busy_ || passes_.in_backward() || passes_.in_step()) return;
+  if (closed_ || busy_ || recorder_.passes.in_backward() || recorder_.passes.in_step()) return;
   try {
     for (const auto& input : operation.inputs())
       for_each_tensor_in(input, [this](const at::Tensor& tensor) { saw(tensor); });
@@ -194,8 +194,8 @@ void Session::operation_reads(const at::RecordFunction& operation) noexcept {
 
 void Session::saw(const at::Tensor& tensor) {
   Entry* entry = tensors_.find(tensor);
-  if (entry != nullptr && entry->is_parameter())
-    passes_.reads(*entry, entry->tensor.requires_grad());
+  if (entry != nullptr && entry->is_parameter)
+    recorder_.passes.reads(*entry, entry->tensor.requires_grad());
 }
 
 }  // namespace ddp_doctor

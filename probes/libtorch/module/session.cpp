@@ -29,9 +29,7 @@ std::shared_ptr<Session> Session::make(const SessionSettings& settings) {
 
 Session::Session(const SessionSettings& settings)
     : settings_(settings),
-      writer_(settings.folder, settings.header, settings.values_budget),
-      tensors_(writer_),
-      schedule_(settings.schedule),
+      recorder_(settings.folder, settings.header, settings.values_budget, settings.schedule),
       started_ns_(wall_clock_now()),
       began_ns_(steady_clock_now()),
       parity_(Parity::from_environment(
@@ -48,7 +46,7 @@ Session::Session(const SessionSettings& settings)
 void Session::attach(const ModuleState& module, bool stays) {
   passive("attach", [&] {
     if (stays) attached_.push_back(module);
-    tensors_.add_module(module, {}, history_.counts.backwards);
+    tensors_.add_module(module, {}, recorder_.history.counts.backwards);
     tensors_.describe();
   });
 }
@@ -61,17 +59,8 @@ void Session::failed(const char* where, const char* what) noexcept {
   }
 }
 
-LoggedCall Session::call_of(int wrapper, const char* op) const {
-  LoggedCall call;
-  call.step = schedule_.number();
-  call.op = op;
-  call.group = wrappers_[static_cast<std::size_t>(wrapper)].group;
-  call.target = "wrapper " + std::to_string(wrapper);
-  return call;
-}
-
 void Session::note_loss(double loss) {
-  passive("loss", [&] { history_.loss(loss); });
+  passive("loss", [&] { recorder_.history.loss(loss); });
   compare([&] { parity_->loss(loss); });
 }
 
@@ -86,7 +75,7 @@ std::vector<NamedTensor> Session::named(const std::vector<const Entry*>& entries
   for (const Entry* entry : entries) {
     const std::string name = short_name(*entry);
     tensors.push_back(
-        {count[name] > 1 ? entry->info.name : name, entry->tensor, !entry->is_parameter()});
+        {count[name] > 1 ? entry->info.name : name, entry->tensor, !entry->is_parameter});
   }
   return tensors;
 }
@@ -128,7 +117,7 @@ void Session::finish(bool raised) {
     enter(Phase::kFinished);
     if (!raised_) journal_.event("end", "");
     closed_ = true;
-    writer_.close();
+    recorder_.close();
   });
 }
 

@@ -15,12 +15,8 @@
 #include <unordered_set>
 
 #include "lib/error.h"
-#include "lib/record/rank_writer.h"
-#include "lib/recorder/history.h"
 #include "lib/recorder/journal.h"
-#include "lib/recorder/passes.h"
-#include "lib/recorder/schedule.h"
-#include "lib/recorder/usage.h"
+#include "lib/recorder/recorder.h"
 #include "probes/libtorch/ddp/distributed_data_parallel.h"
 #include "probes/libtorch/ddp/observer.h"
 #include "probes/libtorch/module/tensor_table.h"
@@ -92,14 +88,11 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   struct Wrapper {
     ModuleState module;
     DataParallelReducer* reducer = nullptr;  // null after it is destroyed, or if it never existed
-    std::string group;                       // its ranks, as the call log has them
-    bool group_known = true;
-    std::int64_t construction = 0, forward = 0, backward = 0;  // entries of the call log
+    std::int64_t construction = 0, forward = 0;  // entries of the call log
   };
   struct OptimizerState {
     const torch::optim::Optimizer* optimizer = nullptr;  // null after it is destroyed
     int number = -1;                                     // by first step
-    Mark begin;                                          // when it last stepped
     std::vector<Entry*> entries;
     std::vector<const c10::TensorImpl*> held;
     bool hooked_late = false;     // by the step under way: how its gradients came was not seen
@@ -113,8 +106,7 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   template <class Work>
   void passive(const char* where, const Work& work) noexcept;
   void failed(const char* where, const char* what) noexcept;
-  bool recorded() const { return schedule_.recorded(); }
-  LoggedCall call_of(int wrapper, const char* op) const;
+  bool recorded() const { return recorder_.schedule.recorded(); }
 
   // forwards.cpp
   void operation_reads(const at::RecordFunction& operation) noexcept;
@@ -147,8 +139,8 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   const std::vector<Entry*>& covered(OptimizerState& known);
   void write_initial_state();
   void write_placements();
-  std::vector<Usage> usages(const OptimizerState& known, const std::vector<Entry*>& covered);
-  void look_after(OptimizerState& known, StepRecord& row);
+  void write_usages(int optimizer, const std::vector<Entry*>& covered);
+  void look_after(OptimizerState& known);
   void restart_clock();
   void leave_values(const std::vector<Entry*>& covered);
   void observe_buffers();
@@ -156,18 +148,14 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
 
   SessionSettings settings_;
   std::recursive_mutex mutex_;
-  RankWriter writer_;
-  TensorTable tensors_;
-  Schedule schedule_;
-  Journal journal_{writer_, schedule_};
-  History history_;
-  Passes passes_{history_};
+  Recorder recorder_;
+  TensorTable tensors_{recorder_};
+  Journal journal_{recorder_, recorder_.schedule};
   std::vector<Wrapper> wrappers_;
   std::vector<ModuleState> attached_;  // those that stay
   std::vector<std::unique_ptr<OptimizerState>> optimizers_;
   std::vector<nlohmann::json> meshes_;
   std::vector<std::pair<at::Tensor, nlohmann::json>> placements_;
-  int optimizers_stepped_ = 0;
   bool closed_ = false, busy_ = false, raised_ = false;
   std::string last_error_;  // thrown by c10d, and perhaps caught
   std::string unwritten_;
@@ -178,7 +166,6 @@ class Session : public TrainingObserver, public std::enable_shared_from_this<Ses
   std::optional<std::unordered_set<int>> in_output_;
 
   bool state_written_ = false;
-  std::optional<StepRecord> last_row_;
   std::int64_t last_examined_ = 0;
   std::int64_t probe_ns_ = 0, started_ns_ = 0, began_ns_ = 0;
   std::int64_t writing_ns_ = 0;  // of the last row, charged to the next one
@@ -194,7 +181,7 @@ std::int64_t steady_clock_now();  // CLOCK_MONOTONIC, ns
 template <class Work>
 void Session::passive(const char* where, const Work& work) noexcept {
   const std::lock_guard lock(mutex_);
-  if (closed_ || busy_ || !writer_.is_own()) return;
+  if (closed_ || busy_ || !recorder_.is_own()) return;
   busy_ = true;
   const auto begin = steady_clock_now();
   try {
@@ -229,7 +216,7 @@ template <class Wanted>
 void Session::look_at_gradients(Stage stage, int what, const Wanted& wanted, bool keep) {
   TensorTable::Pairs pairs;
   for (const auto& entry : tensors_.entries()) {
-    if (!entry->is_parameter() || !wanted(*entry)) continue;
+    if (!entry->is_parameter || !wanted(*entry)) continue;
     if (const at::Tensor gradient = entry->tensor.grad(); gradient.defined())
       pairs.emplace_back(entry.get(), gradient);
   }

@@ -58,14 +58,12 @@ Session::OptimizerState& Session::known(const torch::optim::Optimizer& optimizer
 
 void Session::step_begins(torch::optim::Optimizer& optimizer) {
   passive("step_begins", [&] {
-    if (!passes_.step_begins()) return;
+    if (!recorder_.passes.step_begins()) return;
+    recorder_.passes.forget_backward();
     enter(Phase::kOptimizer);
     OptimizerState& state = known(optimizer);
     const bool first = state.number < 0;
-    if (first) {
-      state.number = optimizers_stepped_++;
-      state.begin = history_.beginning();
-    }
+    if (first) state.number = recorder_.add_optimizer();
     const std::string subject = "optimizer " + std::to_string(state.number);
     state.hooked_late = follow_optimizer(state, optimizer);
     journal_.fact(subject, "tensors", state.tensors);
@@ -80,7 +78,7 @@ void Session::step_begins(torch::optim::Optimizer& optimizer) {
     TensorTable::Pairs pairs, written;
     for (Entry* entry : covered(state)) {
       pairs.emplace_back(entry, entry->tensor);
-      if (!entry->is_written(schedule_.number(), version_of(entry->tensor))) continue;
+      if (!entry->is_written(recorder_.schedule.number(), version_of(entry->tensor))) continue;
       written.emplace_back(entry, entry->tensor);
       entry->began = true;
     }
@@ -97,7 +95,7 @@ void Session::follow_wrapped_modules(const std::vector<at::Tensor>& held) {
   if (std::none_of(held.begin(), held.end(), unknown)) return;
   for (std::size_t i = 0; i < wrappers_.size(); ++i) {
     if (wrappers_[i].module.tensors)
-      tensors_.follow(wrappers_[i].module, static_cast<int>(i), history_.counts.backwards);
+      tensors_.follow(wrappers_[i].module, static_cast<int>(i), recorder_.history.counts.backwards);
   }
 }
 
@@ -117,9 +115,10 @@ bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& o
   for (std::size_t i = 0; i < held.size(); ++i) {
     Entry* entry = tensors_.find(held[i]);
     news = news || entry == nullptr;
-    if (entry == nullptr) entry = tensors_.add_unknown(held[i], i, history_.counts.backwards);
+    if (entry == nullptr)
+      entry = tensors_.add_unknown(held[i], i, recorder_.history.counts.backwards);
     state.entries.push_back(entry);
-    ids.push_back(entry->id());
+    ids.push_back(entry->id);
   }
   state.tensors = nlohmann::json(ids).dump();
   for (const auto& other : optimizers_) other->covered_of = 0;
@@ -130,10 +129,10 @@ bool Session::follow_optimizer(OptimizerState& state, torch::optim::Optimizer& o
 void Session::write_initial_state() {
   state_written_ = true;
   write_placements();
-  writer_.swap();  // what was seen of step 1 so far must not go into step 0's row
+  recorder_.swap();  // what was seen of step 1 so far must not go into step 0's row
   TensorTable::Pairs parameters, buffers;
   for (const auto& entry : tensors_.entries()) {
-    (entry->is_parameter() ? parameters : buffers).emplace_back(entry.get(), entry->tensor);
+    (entry->is_parameter ? parameters : buffers).emplace_back(entry.get(), entry->tensor);
     entry->began = true;
     entry->seen_version = version_of(entry->tensor);
   }
@@ -142,8 +141,10 @@ void Session::write_initial_state() {
   tensors_.observe(Stage::kBuffer, kSeen, buffers);
   StepRecord zero;
   zero.started_ns = started_ns_;
-  writer_.write_step(zero);
-  writer_.swap();
+  zero.optimizer = -1;
+  recorder_.take_row(std::move(zero));
+  recorder_.write_row(true, 0);
+  recorder_.swap();
 }
 
 void Session::place(const at::Tensor& parameter, const std::vector<int>& shape,
@@ -203,12 +204,12 @@ void Session::write_placements() {
 }
 
 void Session::closure_begins() {
-  passive("closure_begins", [&] { passes_.closure_begins(); });
+  passive("closure_begins", [&] { recorder_.passes.closure_begins(); });
 }
 
 void Session::gradients_ready(torch::optim::Optimizer& optimizer) {
   passive("gradients_ready", [&] {
-    passes_.gradients_taken();
+    recorder_.passes.gradients_taken();
     if (!recorded()) return;
     TensorTable::Pairs pairs;
     for (const Entry* entry : covered(known(optimizer))) {
@@ -226,20 +227,21 @@ void Session::gradients_ready(torch::optim::Optimizer& optimizer) {
 const std::vector<Entry*>& Session::covered(OptimizerState& state) {
   if (state.covered_of == tensors_.entries().size()) return state.covered;
   state.covered_of = tensors_.entries().size();
-  state.covered.clear();
-  Parameters elsewhere;
+  std::vector<Parameter*> elsewhere, all;
   for (const auto& other : optimizers_) {
     if (other.get() == &state) continue;
-    elsewhere.insert(other->entries.begin(), other->entries.end());
+    elsewhere.insert(elsewhere.end(), other->entries.begin(), other->entries.end());
     if (other->optimizer == nullptr) continue;
     for (const auto& parameter : parameters_of(*other->optimizer)) {
-      if (const Entry* entry = tensors_.find(parameter)) elsewhere.insert(entry);
+      if (Entry* entry = tensors_.find(parameter)) elsewhere.push_back(entry);
     }
   }
-  const auto is_covered = covered_by({state.entries.begin(), state.entries.end()}, elsewhere);
-  for (const auto& entry : tensors_.entries()) {
-    if (is_covered(*entry)) state.covered.push_back(entry.get());
-  }
+  for (const auto& entry : tensors_.entries()) all.push_back(entry.get());
+  recorder_.holds(state.number,
+                  std::vector<Parameter*>(state.entries.begin(), state.entries.end()));
+  state.covered.clear();
+  for (const Parameter* parameter : recorder_.cover(state.number, elsewhere, all))
+    state.covered.push_back(&tensors_.at(parameter->id));
   return state.covered;
 }
 
@@ -247,35 +249,24 @@ const std::vector<Entry*>& Session::covered(OptimizerState& state) {
 
 void Session::step_ends(torch::optim::Optimizer& optimizer) {
   passive("step_ends", [&] {
-    if (!passes_.step_ends()) return;
+    if (!recorder_.passes.step_ends()) return;
     const auto now = steady_clock_now();
     const auto probe_ns = probe_ns_;
     OptimizerState& state = known(optimizer);
     enter(Phase::kRecording);
-    StepRecord row = history_.row(state.begin);
-    row.step = schedule_.number();
+    StepRecord row;
     row.started_ns = started_ns_;
     row.optimizer = state.number;
     row.duration_ns = std::max<std::int64_t>(0, now - began_ns_ - probe_ns);
-    row.examined = recorded() && !covered(state).empty() && !state.hooked_late;
-    if (row.examined) look_after(state, row);
+    recorder_.take_row(std::move(row));
+    const bool examined = !covered(state).empty() && recorded() && !state.hooked_late;
+    if (examined) look_after(state);
     const auto looked = steady_clock_now();
-    row.probe_ns = probe_ns + (looked - now) + writing_ns_;
-    writer_.write_step(row);
-    last_row_ = std::move(row);
-
-    passes_.step_closed(state.number);
-    for (Entry* entry : covered(state)) entry->arrivals_at_step = entry->arrivals;
-    state.begin = history_.now();
-    std::vector<Mark> begins;
-    for (const auto& other : optimizers_) {
-      if (other->number >= 0) begins.push_back(other->begin);
-    }
-    history_.step_ended(begins);
+    recorder_.write_row(examined, probe_ns + (looked - now) + writing_ns_);
+    recorder_.step_closed(state.number);
     for (const auto& entry : tensors_.entries()) entry->read = false;
     in_output_.reset();
-    schedule_.next(writer_.wanted_step(), optimizers_stepped_);
-    if (schedule_.number() == kFieldsStep) {
+    if (recorder_.schedule.number() == kFieldsStep) {
       for (std::size_t i = 0; i < wrappers_.size(); ++i)
         write_fields(static_cast<int>(i), "runtime");
     }
@@ -297,57 +288,50 @@ void Session::begin_training() {
   probe_ns_ = 0;
 }
 
-std::vector<Usage> Session::usages(const OptimizerState& state,
-                                   const std::vector<Entry*>& covered) {
+void Session::write_usages(int optimizer, const std::vector<Entry*>& covered) {
   const auto tensor_of = [](const Parameter& parameter) -> const at::Tensor& {
     return static_cast<const Entry&>(parameter).tensor;
   };
-  const UsageFacts facts{
-      .begin = state.begin,
-      .counts = history_.counts,
-      .held = {state.entries.begin(), state.entries.end()},
-      .reads_are_seen = operations_.has_value(),
-      .in_output = in_output_ ? &*in_output_ : nullptr,
+  const ParameterView view{
+      .reach =
+          [&](const Parameter& it) {
+            Reach reach;
+            if (in_output_) reach.in_output = in_output_->contains(it.id);
+            if (operations_) reach.reached = it.read || reach.in_output.value_or(false);
+            return reach;
+          },
       .requires_grad = [&](const Parameter& it) { return tensor_of(it).requires_grad(); },
       .has_gradient = [&](const Parameter& it) { return has_gradient(tensor_of(it)); }};
-  std::vector<Usage> found;
-  for (const Entry* entry : covered) {
-    if (const auto usage = usage_of(*entry, facts)) found.push_back(*usage);
-  }
-  return found;
+  recorder_.set_usages_of(optimizer, std::vector<const Parameter*>(covered.begin(), covered.end()),
+                          view);
 }
 
-void Session::look_after(OptimizerState& state, StepRecord& row) {
+void Session::look_after(OptimizerState& state) {
   const auto& entries = covered(state);
-  row.usages = usages(state, entries);
-  std::vector<int> unused;
-  for (const auto& usage : row.usages) {
-    if (!usage.used) unused.push_back(usage.tensor);
-  }
-  schedule_.unused(std::move(unused));
+  write_usages(state.number, entries);
   TensorTable::Pairs pairs;
   for (Entry* entry : entries) {
     pairs.emplace_back(entry, entry->tensor);
-    entry->seen_in = schedule_.number();
-    entry->seen_version = version_of(entry->tensor);
+    entry->was_seen(recorder_.schedule.number(), version_of(entry->tensor));
   }
-  const int keep = schedule_.is_last() ? take::kKeepLast : take::kKeep;
+  const int keep = recorder_.schedule.is_last() ? take::kKeepLast : take::kKeep;
   tensors_.observe(Stage::kWeight, kSeen | keep, pairs);
   observe_buffers();
-  last_examined_ = schedule_.number();
-  if (schedule_.is_wanted()) leave_values(entries);
+  last_examined_ = recorder_.schedule.number();
+  if (recorder_.schedule.is_wanted()) leave_values(entries);
 }
 
 void Session::observe_buffers() {
   // A script re-assigns them.
   for (std::size_t i = 0; i < wrappers_.size(); ++i) {
     if (wrappers_[i].module.tensors)
-      tensors_.follow(wrappers_[i].module, static_cast<int>(i), history_.counts.backwards);
+      tensors_.follow(wrappers_[i].module, static_cast<int>(i), recorder_.history.counts.backwards);
   }
-  for (const auto& module : attached_) tensors_.follow(module, {}, history_.counts.backwards);
+  for (const auto& module : attached_)
+    tensors_.follow(module, {}, recorder_.history.counts.backwards);
   TensorTable::Pairs pairs;
   for (const auto& entry : tensors_.entries()) {
-    if (!entry->is_parameter()) pairs.emplace_back(entry.get(), entry->tensor);
+    if (!entry->is_parameter) pairs.emplace_back(entry.get(), entry->tensor);
   }
   tensors_.observe(Stage::kBuffer, kSeen, pairs);
 }
@@ -356,13 +340,13 @@ void Session::observe_buffers() {
 void Session::leave_values(const std::vector<Entry*>& covered) {
   std::ifstream in(settings_.folder / "values.json");
   const auto request = nlohmann::json::parse(in);
-  if (request.at("step").get<std::int64_t>() != schedule_.number()) return;
+  if (request.at("step").get<std::int64_t>() != recorder_.schedule.number()) return;
   const auto names = request.at("parameters").get<std::set<std::string>>();
   auto room = request.at("elements").get<std::int64_t>();
   TensorTable::Pairs pairs;
   for (const Entry* entry : covered) {
-    if (!names.contains(entry->info.name) || entry->info.numel > room) continue;
-    room -= entry->info.numel;
+    if (!names.contains(entry->info.name) || entry->numel > room) continue;
+    room -= entry->numel;
     pairs.emplace_back(entry, entry->tensor);
   }
   tensors_.observe(Stage::kWeight, take::kKeepWanted, pairs);
@@ -370,19 +354,17 @@ void Session::leave_values(const std::vector<Entry*>& covered) {
 
 // Examines the final weights, if the last step was not examined.
 void Session::last_look() {
-  const std::int64_t last = schedule_.number() - 1;
-  if (last_examined_ >= last || !last_row_) return;
+  const std::int64_t last = recorder_.schedule.number() - 1;
+  if (last_examined_ >= last) return;
   TensorTable::Pairs pairs;
   for (const auto& entry : tensors_.entries()) {
-    if (entry->is_parameter() && entry->info.trainable)
-      pairs.emplace_back(entry.get(), entry->tensor);
+    if (entry->is_parameter && entry->trainable) pairs.emplace_back(entry.get(), entry->tensor);
   }
   if (pairs.empty()) return;
-  writer_.forget();
+  recorder_.forget();
   tensors_.observe(Stage::kWeight, kSeen | take::kKeepLast, pairs);
   observe_buffers();
-  last_row_->examined = true;
-  writer_.write_step(*last_row_);
+  recorder_.write_row(true, -1);
   last_examined_ = last;
 }
 

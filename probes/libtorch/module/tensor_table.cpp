@@ -22,16 +22,27 @@ std::string owner_of(const std::string& name) {
   return dot == std::string::npos ? std::string() : name.substr(0, dot);
 }
 
-void set_extent(TensorInfo& info, const at::Tensor& tensor) {
-  info.dtype = dtype_name(tensor.scalar_type());
-  info.sizes = tensor.sizes().vec();
-  info.numel = tensor.numel();
+void set_extent(Entry& entry, const at::Tensor& tensor) {
+  entry.info.dtype = dtype_name(tensor.scalar_type());
+  entry.info.sizes = tensor.sizes().vec();
+  entry.numel = tensor.numel();
+}
+
+TensorInfo described(const Entry& entry) {
+  TensorInfo info = entry.info;
+  info.id = entry.id;
+  info.kind = entry.is_parameter ? "parameter" : "buffer";
+  info.numel = entry.numel;
+  info.trainable = entry.trainable;
+  if (entry.in_wrapper >= 0) info.wrapper = entry.in_wrapper;
+  if (entry.is_reduced()) info.ddp_index = entry.in_reducer;
+  return info;
 }
 
 // On a GPU, with the dtype and size in the record.
 bool is_as_described(const Entry& entry, const at::Tensor& tensor) {
   return tensor.is_cuda() && !seen_as_bytes(tensor.scalar_type()) &&
-         dtype_name(tensor.scalar_type()) == entry.info.dtype && tensor.numel() == entry.info.numel;
+         dtype_name(tensor.scalar_type()) == entry.info.dtype && tensor.numel() == entry.numel;
 }
 
 std::string place(const std::string& label, const std::string& name) { return label + ":" + name; }
@@ -47,13 +58,12 @@ void TensorTable::add_module(const ModuleState& module, std::optional<int> wrapp
   }
   for (const auto& named : module.tensors()) {
     const auto index = indices.find(named.tensor.unsafeGetTensorImpl());
-    add(label, named, wrapper, index == indices.end() ? std::nullopt : std::optional(index->second),
-        backwards);
+    add(label, named, wrapper, index == indices.end() ? -1 : index->second, backwards);
   }
 }
 
 Entry* TensorTable::add_unknown(const at::Tensor& parameter, std::size_t position, int backwards) {
-  return add("", {"parameter" + std::to_string(position), parameter, false}, {}, {}, backwards);
+  return add("", {"parameter" + std::to_string(position), parameter, false}, {}, -1, backwards);
 }
 
 // The label that distinguishes several models. The first model needs none until there is a second.
@@ -82,12 +92,12 @@ void TensorTable::rename_all() {
 }
 
 Entry* TensorTable::add(const std::string& label, const NamedTensor& named,
-                        std::optional<int> wrapper, std::optional<int> index, int backwards) {
+                        std::optional<int> wrapper, int index, int backwards) {
   if (Entry* known = find(named.tensor)) {
     if (known->model.empty() && !label.empty()) name_it(*known, label, named);
-    if (wrapper && (known->info.wrapper != wrapper || index)) {
-      known->info.wrapper = wrapper;
-      known->info.ddp_index = index;
+    if (wrapper && (known->in_wrapper != *wrapper || index >= 0)) {
+      known->in_wrapper = *wrapper;
+      known->in_reducer = index;
       known->replaced = false;
       known->data = data_of(named.tensor);
       undescribed_.push_back(known);
@@ -95,13 +105,13 @@ Entry* TensorTable::add(const std::string& label, const NamedTensor& named,
     return known;
   }
   auto entry = std::make_unique<Entry>();
-  entry->info.id = static_cast<int>(entries_.size());
-  entry->info.kind = named.is_buffer ? "buffer" : "parameter";
-  entry->info.trainable = !named.is_buffer && named.tensor.requires_grad();
-  entry->info.wrapper = wrapper;
-  entry->info.ddp_index = index;
+  entry->id = static_cast<int>(entries_.size());
+  entry->is_parameter = !named.is_buffer;
+  entry->trainable = !named.is_buffer && named.tensor.requires_grad();
+  entry->in_wrapper = wrapper.value_or(-1);
+  entry->in_reducer = index;
   entry->since = backwards;
-  set_extent(entry->info, named.tensor);
+  set_extent(*entry, named.tensor);
   name_it(*entry, label, named);
   entries_.push_back(std::move(entry));
   bind(*entries_.back(), named.tensor);
@@ -125,16 +135,16 @@ void TensorTable::bind(Entry& entry, const at::Tensor& tensor) {
 }
 
 void TensorTable::hook(Entry& entry) {
-  if (!entry.is_parameter() || !entry.tensor.requires_grad() || !entry.tensor.is_leaf()) return;
+  if (!entry.is_parameter || !entry.tensor.requires_grad() || !entry.tensor.is_leaf()) return;
   NodePtr accumulator = torch::autograd::impl::grad_accumulator(entry.tensor);
   if (entry.accumulator == accumulator) return;
-  if (!entry.info.trainable) {
-    entry.info.trainable = true;
+  if (!entry.trainable) {
+    entry.trainable = true;
     undescribed_.push_back(&entry);
   }
   accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-      [tell = on_gradient_, id = entry.id()](const torch::autograd::variable_list& outputs,
-                                             const torch::autograd::variable_list& gradients) {
+      [tell = on_gradient_, id = entry.id](const torch::autograd::variable_list& outputs,
+                                           const torch::autograd::variable_list& gradients) {
         // The wrapper's pass-through node lets the hook fire without a gradient too.
         if (!gradients.empty() && gradients.front().defined()) tell(id);
         return outputs;
@@ -152,7 +162,7 @@ void TensorTable::hook_trainable() {
 bool TensorTable::hook_again(Entry& entry) {
   if (entry.accumulator == nullptr) return false;
   if (restore_grad_accumulator(entry.tensor, entry.accumulator)) return true;
-  if (entry.info.wrapper) return false;  // follow() will see what became of it
+  if (entry.in_wrapper >= 0) return false;  // follow() will see what became of it
   const NodePtr before = entry.accumulator;
   hook(entry);
   return entry.accumulator != before;
@@ -166,7 +176,7 @@ void TensorTable::follow(const ModuleState& module, std::optional<int> wrapper, 
       if (data_of(named.tensor) == known->data) continue;
       known->data = data_of(named.tensor);
       if (dtype_name(named.tensor.scalar_type()) != known->info.dtype) {
-        set_extent(known->info, named.tensor);
+        set_extent(*known, named.tensor);
         undescribed_.push_back(known);
       }
       if (known->accumulator == nullptr || !named.tensor.requires_grad()) continue;
@@ -178,12 +188,12 @@ void TensorTable::follow(const ModuleState& module, std::optional<int> wrapper, 
     }
     const auto there = by_place_.find(place(label, named.name));
     if (there == by_place_.end()) {
-      add(label, named, wrapper, {}, backwards);
+      add(label, named, wrapper, -1, backwards);
       continue;
     }
     Entry& entry = *there->second;
-    entry.replaced = entry.replaced || entry.info.ddp_index.has_value();
-    set_extent(entry.info, named.tensor);
+    entry.replaced = entry.replaced || entry.is_reduced();
+    set_extent(entry, named.tensor);
     undescribed_.push_back(&entry);
     entry.accumulator = nullptr;
     bind(entry, named.tensor);
@@ -192,10 +202,9 @@ void TensorTable::follow(const ModuleState& module, std::optional<int> wrapper, 
 
 void TensorTable::unwrap(int wrapper) {
   for (const auto& entry : entries_) {
-    if (entry->info.wrapper != wrapper) continue;
-    entry->info.wrapper.reset();
-    entry->info.ddp_index.reset();
-    entry->info.trainable = entry->info.trainable && entry->arrivals > 0;
+    if (entry->in_wrapper != wrapper) continue;
+    entry->in_wrapper = entry->in_reducer = -1;
+    entry->trainable = entry->trainable && entry->arrivals > 0;
     undescribed_.push_back(entry.get());
   }
 }
@@ -213,7 +222,7 @@ Entry* TensorTable::of_node(const torch::autograd::Node* node) {
 
 std::int64_t TensorTable::parameter_elements() const {
   std::int64_t elements = 0;
-  for (const auto& entry : entries_) elements += entry->is_parameter() ? entry->info.numel : 0;
+  for (const auto& entry : entries_) elements += entry->is_parameter ? entry->numel : 0;
   return elements;
 }
 
@@ -222,7 +231,7 @@ void TensorTable::describe() {
   std::sort(undescribed_.begin(), undescribed_.end());
   undescribed_.erase(std::unique(undescribed_.begin(), undescribed_.end()), undescribed_.end());
   std::vector<TensorInfo> infos;
-  for (const Entry* entry : undescribed_) infos.push_back(entry->info);
+  for (const Entry* entry : undescribed_) infos.push_back(described(*entry));
   undescribed_.clear();
   writer_.describe(infos);
 }
@@ -249,7 +258,7 @@ void TensorTable::observe_here(Stage stage, int what, const Pairs& pairs) {
   what = writer_.affordable(what, bytes);
   for (const auto& [entry, tensor] : pairs) {
     const LocalTensor local(tensor);
-    writer_.observe(stage, what, entry->id(), local.view());
+    writer_.observe(stage, what, entry->id, local.view());
   }
 }
 
@@ -263,7 +272,7 @@ bool TensorTable::observe_on_device(Stage stage, int what, c10::DeviceIndex devi
   std::vector<RankWriter::OnDevice> tensors;
   for (const auto& [entry, tensor] : pairs) {
     kept.push_back(dense(tensor));
-    tensors.push_back({entry->id(), kept.back().data_ptr()});
+    tensors.push_back({entry->id, kept.back().data_ptr()});
   }
   try {
     writer_.observe_on_device(stage, what, device, *stream, tensors);

@@ -17,6 +17,7 @@
 namespace ddp_doctor {
 
 struct Entry : Parameter {
+  TensorInfo info;    // without what Parameter says of it
   std::string model;  // label of its module
   at::Tensor tensor;
   NodePtr accumulator;  // that we hooked; kept, as the tensor holds it weakly
@@ -66,7 +67,7 @@ class TensorTable {
 
  private:
   Entry* add(const std::string& label, const NamedTensor& named, std::optional<int> wrapper,
-             std::optional<int> index, int backwards);
+             int index, int backwards);
   std::string label_of(const ModuleState& module);
   void rename_all();
   void name_it(Entry& entry, const std::string& label, const NamedTensor& named);

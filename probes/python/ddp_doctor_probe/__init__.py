@@ -14,8 +14,7 @@ record are written in C++ behind `native`.
       collectives  those that the program calls itself
       steps        optimizer steps: a row of the record each
       usage        how each parameter was used in a step
-      history      events in order; each optimizer reads those since its own last step
-      tensors      parameters and buffers: names, identity, gradient hooks
+      tensors      parameters and buffers: names, identity, gradient hooks; an `entry` each
     endings    exceptions that end the program, or that it catches
     passive    protects the program from errors of the probe
     placements what torch declares, and what the program states through ddp_doctor.placement()

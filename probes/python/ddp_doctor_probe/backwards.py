@@ -13,44 +13,35 @@ class Backwards(ctypes.Structure):
     """The hook on gradients has the fields, too (builtins.cpp)."""
 
     _fields_ = [
-        ("record", ctypes.c_void_p), ("itself", ctypes.c_void_p), ("wrappers", ctypes.c_void_p), ("wrapper_count", ctypes.c_int64),
-        ("number", ctypes.c_int64),  # of backwards
+        ("record", ctypes.c_void_p),  # None: closed
+        ("itself", ctypes.c_void_p),
         ("look_ns", ctypes.c_int64),  # spent in looks at gradients
-        ("what", ctypes.c_int32),  # to take from them
-        ("looks", ctypes.c_int32),  # whether they are examined
-        ("fresh", ctypes.c_int32),  # gradients arrived that no optimizer has used yet
-        ("unwrapped_arrived", ctypes.c_int32),
-        ("reduces", ctypes.c_int32),  # the program has reduced during a backward
     ]
 
     def __init__(self, session):
         self.session, self.torch = session, session.torch
         self.itself, self.record = id(self), session.record.address
-        self.what, self.looks = native.DIGEST | native.SAMPLE, session.recording
         self.depth = 0
         self.retained = False
-        self.place = ("", 0)
         self.accumulating = []  # parameters whose gradients accumulate over micro-batches
         self.keeps = 0  # native.KEEP while gradient values are kept
-        self.early = set()  # entries without a reducer whose gradient was examined during this backward
 
-    def know(self, wrappers):
-        self.addresses = (ctypes.c_void_p * len(wrappers))(*map(ctypes.addressof, wrappers))
-        self.wrappers, self.wrapper_count = ctypes.addressof(self.addresses), len(wrappers)
+    def close(self):
+        """Hooks that stay do nothing."""
+        self.record = None
 
     @passive
     def begins(self, tensors, retained):
-        session = self.session
+        session, record = self.session, self.session.record
         self.depth += 1
         if self.depth > 1:
-            session.history.token("R")  # reentrant: a checkpoint inside a backward
+            record.token("R")  # reentrant: a checkpoint inside a backward
             return
-        session.steps.depth = 0
         session.forwards.inside.clear()
         session.forwards.around = None
         session.enter(native.BACKWARD)
         tensors = graph.as_list(tensors, self.torch)
-        if session.history.counts.backwards < FIRST_BACKWARDS:
+        if record.backwards() < FIRST_BACKWARDS:
             # Finds models without a wrapper before their gradients arrive.
             session.tensors.add_parameters(list(graph.leaves(tensors).values()), anonymous=False)
         session.tensors.hook_trainable()
@@ -58,28 +49,20 @@ class Backwards(ctypes.Structure):
         self.examine_gradients(native.BEFORE_BACKWARD, self.accumulating, native.SAMPLE)
         self.accumulating = []
         session.collectives.targets = None
-        session.history.backward()
-        self.number = session.history.counts.backwards
-        self.unwrapped_arrived = False
-        self.early.clear()
-        session.collectives.sizes.clear()
         for made in session.forwards.wrappers:
-            made.arrived = made.reduced = 0
-            if not made.seen:
-                wrapper = made.ref()
-                made.armed = wrapper is not None and bool(wrapper.require_backward_grad_sync)
+            wrapper = made.ref()
+            record.forward_unseen(made.number, wrapper is not None and bool(wrapper.require_backward_grad_sync))
         # In step 1 of small models: enough to show that the synchronized gradients are the mean.
         first = session.number == 1
         small = first and 3 * 4 * sum(e.numel for e in session.tensors.parameters()) <= session.values_budget // 4
         self.keeps = native.KEEP if small else 0
-        self.what = native.DIGEST | native.SAMPLE | self.keeps
+        record.backward_begins(*places.place()[:2], native.DIGEST | native.SAMPLE | self.keeps)
         self.retained = retained
-        self.place = places.place()[:2]
         session.site("backward")
         if session.recording and len(tensors) == 1 and isinstance(tensors[0], self.torch.Tensor) and tensors[0].numel() == 1:
             loss = session.tensors.loss(tensors[0])
             if loss is not None:
-                session.history.losses.append(loss)
+                record.loss(loss)
             scale = graph.Scale(tensors[0])
             factor = scale.factor
             session.fact("loss", "factor", "unknown" if factor is None else round(factor, 9))
@@ -88,33 +71,14 @@ class Backwards(ctypes.Structure):
                 if holds or ("loss", key) in session.facts:
                     session.fact("loss", key, holds)
 
-    # ---- called by the hook, in autograd
-
-    def begins_reduction(self, number):
-        """The first gradient that a reducer gets in this backward."""
-        session = self.session
-        if not session.closed:
-            made = session.forwards.wrappers[number]
-            made.backward = session.record.call_begins(
-                session.number, True, "ddp.backward", group=made.group, target=f"wrapper {number}", place=self.place)
-
-    def unwrapped_arrives(self, id):
-        """Nothing in torch reduces it, but a hook of the program may do so as soon as it is there, or have done so before it was added up."""
-        collectives, entry = self.session.collectives, self.session.tensors.entries[id]
-        hooked_before = entry.numel in collectives.sizes
-        collectives.sizes.clear()
-        self.early.discard(entry)
-        if self.session.recording and (self.session.number == 1 or self.reduces) and not hooked_before:
-            self.early.add(entry)
-            self.examine_local(id)
-
     def examine_local(self, id):
+        """Called by the hook, in autograd, for what it cannot look at itself."""
         begin = time.perf_counter_ns()
         try:
             entry = self.session.tensors.entries[id]
             parameter = entry.ref()
             if parameter is not None and parameter.grad is not None:
-                self.session.tensors.observe(native.LOCAL, self.what, [(entry, parameter.grad)])
+                self.session.tensors.observe(native.LOCAL, native.DIGEST | native.SAMPLE | self.keeps, [(entry, parameter.grad)])
         except Exception as error:
             self.session.failed("examine_local", error)
         finally:
@@ -122,20 +86,12 @@ class Backwards(ctypes.Structure):
 
     def reduced_by_hand(self, entry):
         """A collective on the gradient itself, during the backward: it is still the local one."""
-        if entry.index is None and entry not in self.early and self.session.recording:
-            self.early.add(entry)
+        if self.session.recording and self.session.record.is_still_local(entry.address):
             self.examine_local(entry.id)
 
     def examine_gradients(self, stage, entries, what=native.DIGEST | native.SAMPLE):
-        pairs = []
-        for entry in entries:
-            parameter = entry.ref()
-            if parameter is not None and parameter.grad is not None:
-                pairs.append((entry, parameter.grad))
-                if stage == native.GRADIENT:
-                    self.session.tensors.note_gradient(entry, parameter.grad)
         keep = self.keeps if what & native.DIGEST and stage != native.COLLECTIVE else 0
-        self.session.tensors.observe(stage, what | keep, pairs)
+        self.session.tensors.observe(stage, what | keep, entries, native.GRADIENTS)
 
     @passive
     def ends(self, raised):
@@ -144,59 +100,44 @@ class Backwards(ctypes.Structure):
         if self.depth > 0:
             return
         session.probe_ns, self.look_ns = session.probe_ns + self.look_ns, 0
-        touched = [made for made in session.forwards.wrappers if made.arrived]
-        synchronized = [made for made in touched if made.armed]
-        for made in touched:
-            if made.seen and not made.armed and not made.forwarded:
-                session.forwards.forward_unseen(made)
-            made.forwarded = made.forwarded and self.retained
-        if not touched and not self.unwrapped_arrived:
-            self._note_empty()
-        if touched and not synchronized:
-            session.history.counts.unsynchronized += 1
-        session.history.counts.reduced += len(synchronized)
-        for made in touched:
-            if made.spent:
+        record = session.record
+        unwrapped = record.backward_ends(self.retained, raised, bool(session.forwards.hooks))
+        touched, synchronized = [], []
+        for made in session.forwards.wrappers:
+            was = record.backward_of(made.number)
+            if was & native.TOUCHED:
+                touched.append(made.number)
+            if was & native.SYNCHRONIZED:
+                synchronized.append(made.number)
+            if was & native.UNSEEN:
+                session.forwards.unusual = True
+            if was & native.AGAIN:
                 session.site(f"backward-again {made.number}")
-            if made.armed and made.reduced < made.indexed:
+            if was & native.PARTIAL:
                 session.fact(f"wrapper {made.number}", "partial", True)
-        of = ",".join(f"{m.number}{'?' if not m.seen else '+' if m.armed else '-'}" for m in touched)
-        session.history.token("B" + of + ("u" if self.unwrapped_arrived else "") + ("r" if self.retained else ""))
         if raised:
             return
         if session.recording:
             parameters = session.tensors.parameters()
-            for made in synchronized:
-                self.examine_gradients(native.REDUCED, [e for e in parameters if e.wrapper == made.number and e.index is not None])
+            for number in synchronized:
+                self.examine_gradients(native.REDUCED, [e for e in parameters if e.wrapper == number and e.index is not None])
             # What reduces them itself has done so by now.
             self.examine_gradients(native.REDUCED, [e for e in parameters if e.managed], native.SAMPLE)
-            self.accumulating = [] if synchronized else [e for e in parameters if e.wrapper in {made.number for made in touched}]
+            self.accumulating = [] if synchronized else [e for e in parameters if e.wrapper in touched]
             self.examine_gradients(native.ACCUMULATED, self.accumulating, native.SAMPLE)
-            if self.unwrapped_arrived:
+            if unwrapped:
                 # Nothing reduces these during a backward. A few values are enough to see whether they change before they are reduced.
-                self.examine_gradients(native.LOCAL, [e for e in parameters if e.index is None and e not in self.early], native.SAMPLE)
-        for made in synchronized:
-            made.armed, made.spent = False, True
-            session.record.call_ends(made.backward)
+                self.examine_gradients(
+                    native.LOCAL, [e for e in parameters if e.index is None and not record.was_local(e.address)], native.SAMPLE)
         session.enter(native.BATCH)
-
-    def _note_empty(self):
-        """A backward that reached no parameter, although a forward had armed a reducer: other ranks may wait for this one's gradients."""
-        record = self.session.record
-        for made in self.session.forwards.wrappers:
-            if made.seen and made.armed and made.forwarded:
-                record.call_ends(record.call_begins(
-                    self.session.number, False, "ddp.backward", "no_gradient", group=made.group, target=f"wrapper {made.number}",
-                    place=self.place))
 
     @passive
     def by_hand(self, inputs):
         """torch.autograd.grad: the reducer's hooks do not fire in it."""
         session = self.session
         if any(session.tensors.known(tensor) is not None for tensor in graph.as_list(inputs, self.torch)):
-            session.history.token("G")
+            session.record.token("G")
             session.site("autograd.grad")
 
     def step_ended(self):
-        self.fresh = False
         self.accumulating = []

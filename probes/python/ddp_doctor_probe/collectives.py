@@ -12,6 +12,7 @@ MAX_AWAITED = 1000  # programs may drop their handles
 MAX_NUMBERS = 16  # single numbers that were reduced, such as how many tokens all ranks have
 DIFFERENTIABLE = os.path.join("distributed", "nn", "functional.py")
 SHARDED_OPTIMIZER = os.path.join("distributed", "optim", "zero_redundancy_optimizer.py")
+BETWEEN_STEPS = (b"outside", b"forward")  # moments in which no gradients wait for an optimizer
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
@@ -22,13 +23,11 @@ class Collectives:
         self.phase_before = native.BATCH
         self.number = 0  # of the collective in progress, in the call log
         self.awaited = {}  # id(work) -> number of an asynchronous collective that the program has not waited for yet
-        self.gradients_seen = False  # the gradients were examined at the first collective of this step
         self.targets = None  # address -> name of the gradient or weight there
         self.gradients = {}  # name of a gradient, as in `targets` -> Entry
         self.exchanged = 0  # numbers, between the last step and this one's forward
         self.weights = None  # numbers in all parameters, where it was asked for in this step
         self.looks_left = MAX_LOOKS
-        self.sizes = set()  # elements of the collectives since the last gradient arrived in this backward
         self.without = []  # parameters whose gradient is not in `targets`
         self.reduced_numbers = collections.deque(maxlen=MAX_NUMBERS)
 
@@ -37,24 +36,12 @@ class Collectives:
         session = self.session
         ranks = ranks_of(self.torch, group) if group is not None else None
         whole = ranks is None or len(ranks) == session.world_size
-        if session.backwards.depth:
-            moment = "backward"
-        elif session.steps.updating:
-            moment = "optimizer"
-        elif session.forwards.inside:
+        moment = session.record.moment().decode()
+        if moment == "outside" and session.recording and places.in_forward(self.torch.autograd.function.FunctionCtx):
             moment = "forward"
-        elif session.backwards.fresh:
-            moment = "before-step"
-        elif session.recording and places.in_forward(self.torch.autograd.function.FunctionCtx):
-            moment = "forward"
-        else:
-            moment = "outside"
         numel = sum(t.numel() for t in tensors)
         self.phase_before = session.phase
         session.enter(native.IN_COLLECTIVE)
-        counts = session.history.counts
-        counts.collectives += 1
-        counts.bytes += sum(t.numel() * t.element_size() for t in tensors)
         target = ""
         if session.recording or (moment == "outside" and numel > 1):  # buffers may be synchronized once per epoch
             target = self.target_of(tensors)
@@ -63,27 +50,16 @@ class Collectives:
         if numel == 1 and op.startswith("all_reduce") and tensors[0].device.type == "cpu":
             if not tensors[0].requires_grad and not tensors[0].is_complex():  # a graph would stay alive
                 self.reduced_numbers.append(tensors[0])
-        if moment == "backward":
-            session.backwards.reduces = True
-            self.sizes.add(numel)
-            if target in self.gradients:
-                session.backwards.reduced_by_hand(self.gradients[target])
-        if session.recording:
-            if moment == "before-step" and not self.gradients_seen:
-                self.gradients_seen = True
-                session.backwards.examine_gradients(native.COLLECTIVE, session.tensors.parameters())
+        if moment == "backward" and target in self.gradients:
+            session.backwards.reduced_by_hand(self.gradients[target])
+        if session.recording and session.record.first_before_step():
+            session.backwards.examine_gradients(native.COLLECTIVE, session.tensors.parameters())
         if not target and numel > 1 and op not in POINT_TO_POINT:
             self.exchanges(moment)
-        session.history.token("C" + ("g" if target.startswith("gradient") else "w" if target.startswith("weight") else ""))
-        file, line, _ = places.place()
         dtype = str(tensors[0].dtype)[len("torch."):] if tensors else ""
-        self.number = session.record.call_begins(
-            session.number, op not in POINT_TO_POINT, op, reduce, dtype, numel, group_key(self.torch, group), moment, target,
-            (file, line))
-        session.history.call({
-            "op": op, "reduce": reduce, "dtype": dtype, "numel": numel, "group": "" if whole else ",".join(map(str, ranks)),
-            "moment": moment, "target": target, "file": file, "line": line,
-        })
+        self.number = session.record.collective(
+            op not in POINT_TO_POINT, op, reduce, dtype, numel, sum(t.numel() * t.element_size() for t in tensors), group_key(self.torch, group),
+            "" if whole else ",".join(map(str, ranks)), moment, target, *places.place()[:2])
 
     def may_average(self, numel):
         """Between steps as many numbers were exchanged as half the weights have, perhaps to average them: the step that follows shows whether they are
@@ -102,7 +78,7 @@ class Collectives:
     def cuts_the_graph(self):
         """A tensor of the graph was given to a collective, and no gradient comes back through what it returns."""
         session = self.session
-        if not session.backwards.depth and not session.backwards.fresh and not session.steps.updating:
+        if session.record.moment() in BETWEEN_STEPS:
             session.site("cut")
 
     def exchanges(self, moment):
@@ -123,7 +99,7 @@ class Collectives:
         session = self.session
         if session.backwards.depth:
             return False
-        return file.endswith(DIFFERENTIABLE) or (file.endswith(SHARDED_OPTIMIZER) and not session.steps.updating and not session.backwards.fresh)
+        return file.endswith(DIFFERENTIABLE) or (file.endswith(SHARDED_OPTIMIZER) and session.record.moment() in BETWEEN_STEPS)
 
     @passive
     def ends(self):
@@ -192,6 +168,5 @@ class Collectives:
         self.without = left
 
     def step_ended(self):
-        self.gradients_seen = False
         self.exchanged, self.weights = 0, None
         self.targets = None

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """DistributedDataParallel objects, forwards through them, and forwards that bypass them."""
-import ctypes
 import weakref
 
 from . import graph, native, placements, places
@@ -8,32 +7,22 @@ from .groups import group_key, ranks_of
 from .passive import passive
 
 MAX_LOADS = 100  # of a wrapper, that are recorded
-GRAPH_STEPS = 2  # recorded steps in which the output's graph is read, at the start and after each change in the used parameters
 compiles = False  # the program called torch.compile
 ARGUMENTS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "gradient_as_bucket_view", "bucket_bytes_cap")
 
 
-class Wrapper(ctypes.Structure):
-    """A DistributedDataParallel object. The hook on gradients has the fields, too (builtins.cpp)."""
-
-    _fields_ = [
-        ("arrived", ctypes.c_int32), ("reduced", ctypes.c_int32),  # gradients in the current backward: all, and those of the reducer's parameters
-        ("armed", ctypes.c_int32),  # the next backward is reduced
-    ]
+class Wrapper:
+    """A DistributedDataParallel object."""
 
     def __init__(self, number, wrapper):
         self.number = number
         self.ref = weakref.ref(wrapper)
         self.module = weakref.ref(wrapper.module)  # as last examined
         self.accumulators = {}
-        self.spent = False  # the last forward's backward was reduced
-        self.indexed = 0  # parameters of the reducer
-        self.seen = False  # a forward was seen; inside torch.compile none can be seen
-        self.forwarded = False  # since the last backward
         self.norm_seen = False
         self.loads = 0  # calls of load_state_dict
         self.group = ""  # as in the call log
-        self.forward = self.backward = 0  # numbers of the calls in progress, in the call log
+        self.forward = 0  # number of the call in progress, in the call log
 
 
 class Forwards:
@@ -48,7 +37,6 @@ class Forwards:
         self.around = None  # the module whose forward is bypassing its wrapper
         self.called, self.called_without_grad = set(), set()  # modules that ran, with and without gradients
         self.in_output = None  # ids of parameters that an output depends on; None: not examined
-        self.graph_steps_left = GRAPH_STEPS
         self.hooks = []  # on the forwards of all modules, while these are watched
         self.new_parameters = False  # an optimizer's parameters changed
         self.wrappers_suffice = (-1, False)  # (number of wrappers, result of _wrappers_suffice then)
@@ -124,14 +112,6 @@ class Forwards:
         overridden = any("forward" in vars(ancestor) for kind in kinds for ancestor in kind.__mro__[:kind.__mro__.index(base)])
         return bool(kinds) and not overridden
 
-    def forward_unseen(self, made):
-        """Gradients arrived at a wrapper that had no forward since the last backward."""
-        self.unusual = True
-        if not self.hooks:  # a forward bypassed it
-            made.spent = False
-            self.session.history.counts.around += 1
-            self.session.history.token(f"N{made.number}")
-
     # ---- wrappers
 
     @passive
@@ -139,13 +119,12 @@ class Forwards:
         """DistributedDataParallel's constructor is about to run: our gradient hooks must come before the reducer's."""
         session = self.session
         session.enter(native.CONNECTING)
-        self.constructing += 1
-        number = self.constructing
+        number = self.constructing = session.record.wrapper_begins()
         session.tensors.add_model(module, number, _reducer_indices(module))
         session.tensors.describe()
         session.site(f"wrap {number}")
         session.fact(f"wrapper {number}", "module", type(module).__name__)
-        self.construction = session.record.call_begins(
+        self.construction = session.record.call(
             session.number, False, "ddp.construct", target=f"wrapper {number}", place=places.place()[:2])
 
     @passive
@@ -169,10 +148,9 @@ class Forwards:
         if ignored:
             session.tensors.add_model(wrapper.module, number, _reducer_indices(wrapper.module, ignored))
         made.accumulators = session.tensors.remember_accumulators(number)
-        made.indexed = len(made.accumulators)
+        indexed = len(made.accumulators)
         weakref.finalize(wrapper, made.accumulators.clear)
         self.wrappers.append(made)
-        session.backwards.know(self.wrappers)
         self.wrapper_of[wrapper] = made
         for module in wrapper.module.modules():
             self.owner_of[module] = made
@@ -190,6 +168,7 @@ class Forwards:
             session.fact(subject, "ignored", sorted(ignored))
         norms = [m for m in wrapper.module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         made.norm_seen = not norms
+        session.record.wrapper_made(number, indexed, made.group)
         session.wrapper_made()
         if norms:
             synchronized = sum(isinstance(m, self.torch.nn.SyncBatchNorm) for m in norms)
@@ -242,7 +221,7 @@ class Forwards:
         if self.hooks and (self.around is not None or self.inside and self.inside[-1] is self.wrapper_of.get(wrapper)):
             return False
         if self.torch.is_grad_enabled():
-            self.inside.clear()  # its last forward raised, and the program continued
+            self._forget()
         self.forward_begins(wrapper)
         return bool(self.inside)
 
@@ -265,12 +244,17 @@ class Forwards:
             self.examine_norm(self.inside[-1], module, arguments)
         if is_wrapper:
             if self.inside:
-                self.inside.clear()  # its last forward raised, and the program continued
+                self._forget()
                 self.forward_begins(module)
             elif self.around is None:
                 self.forward_begins(module)
         elif not self.inside and self.around is None and module in self.owner_of:
             self.forward_around(module)
+
+    def _forget(self):
+        """A forward that raised, and the program continued."""
+        self.inside.clear()
+        self.session.record.forget_forwards()
 
     def is_wrapper(self, module):
         """DistributedDataParallel is an abstract base class, where isinstance takes long: that a class is none is remembered."""
@@ -297,16 +281,13 @@ class Forwards:
         session.enter(native.FORWARD)
         self.inside.append(made)
         quiet = not self.torch.is_grad_enabled()
-        made.forward = session.record.call_begins(
-            session.number, wrapper.will_sync_module_buffers(), "ddp.forward", "no_grad" if quiet else "", group=made.group,
-            target=f"wrapper {made.number}", place=places.place()[:2])
+        made.forward = session.record.call(
+            session.number, wrapper.will_sync_module_buffers(), "ddp.forward", "no_grad" if quiet else "", made.group,
+            f"wrapper {made.number}", places.place()[:2])
+        later = native.REDUCED_LATER if wrapper.require_backward_grad_sync else native.UNREDUCED
+        session.record.forward_begins(made.number, native.WITHOUT_GRADIENTS if quiet else later)
         if quiet:
-            session.history.token(f"E{made.number}")
             return
-        made.seen = made.forwarded = True
-        made.armed, made.spent = bool(wrapper.require_backward_grad_sync), False
-        session.history.counts.through += 1
-        session.history.token(f"F{made.number}{'+' if made.armed else '-'}")
         session.site(f"forward {made.number}")
         if session.recording and (
             session.number <= session.warmup or self.new_parameters or made.module() is not wrapper.module or session.tensors.changed(made.number)
@@ -322,8 +303,9 @@ class Forwards:
         made = self.inside.pop() if self.inside else None
         if made is None:
             return
+        self.session.record.forward_ends(made.number)
         self.session.record.call_ends(made.forward)
-        if self.session.recording and self.graph_steps_left > 0 and self.torch.is_grad_enabled():
+        if self.torch.is_grad_enabled() and self.session.record.reads_graphs():
             reached = set(graph.leaves(graph.tensors_in(output, self.torch)))
             self.in_output = reached if self.in_output is None else self.in_output | reached
         self.session.enter(native.BATCH)
@@ -334,9 +316,8 @@ class Forwards:
         if not any(p.requires_grad for p in module.parameters()):
             return
         self.around = module
-        self.unusual = made.seen = made.forwarded = True
-        self.session.history.counts.around += 1
-        self.session.history.token(f"N{made.number}")
+        self.unusual = True
+        self.session.record.forward_around(made.number)
         # The caller of the module's method, not a line inside the method.
         self.session.site(f"forward-around {made.number}", lambda thing: isinstance(thing, self.torch.nn.Module) and thing in self.owner_of)
 
@@ -350,8 +331,6 @@ class Forwards:
         self.called.clear()
         self.called_without_grad.clear()
         self.in_output = None
-        if self.graph_steps_left > 0 and self.session.recording:
-            self.graph_steps_left -= 1
 
 
 def _reducer_indices(module, ignored=()):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libddp-doctor-probe.so: the C API of lib/record/probe_api.h."""
+"""libddp-doctor-probe.so: the C API of lib/recorder/probe_api.h."""
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -9,8 +10,11 @@ import signal
 LOCAL, GRADIENT, WEIGHT, BUFFER, REDUCED, COLLECTIVE, WEIGHT_BEFORE, ACCUMULATED, BEFORE_BACKWARD = range(9)
 # What to take from a tensor: probe_api.h.
 DIGEST, SAMPLE, KEEP, KEEP_LAST, KEEP_WANTED = 1, 2, 4, 8, 16
-# Flags for the use of a parameter: probe_api.h.
-USED, REACHED_KNOWN, REACHED, IN_OUTPUT_KNOWN, IN_OUTPUT, FROZEN, REPLACED, IN_OPTIMIZER, ASSIGNED = (1 << bit for bit in range(9))
+# What a backward was to a wrapper, and how the backward of a forward will be: probe_api.h.
+TOUCHED, SYNCHRONIZED, PARTIAL, AGAIN, UNSEEN = (1 << bit for bit in range(5))
+UNREDUCED, REDUCED_LATER, WITHOUT_GRADIENTS = range(3)
+# What is looked at: builtins.cpp.
+PAIRS, TENSORS, GRADIENTS = range(3)
 # Phases of progress.h.
 STARTING, CONNECTING, BATCH, FORWARD, BACKWARD, IN_COLLECTIVE, OPTIMIZER, RECORDING, FINISHED, UNEXAMINED = range(10)
 PHASES = ("starting", "connecting", "batch", "forward", "backward", "collective", "optimizer", "recording", "finished", "unexamined")
@@ -20,48 +24,90 @@ STACK_SIGNAL = signal.SIGRTMAX - 3
 _library = None
 
 
+class _Text(ctypes.c_char_p):
+    @classmethod
+    def from_param(cls, text):
+        return ctypes.c_char_p(text.encode("utf-8", "surrogateescape"))
+
+
+class Row(ctypes.Structure):
+    """ddpd_row."""
+
+    _fields_ = [("started_ns", ctypes.c_int64), ("duration_ns", ctypes.c_int64), ("scale", ctypes.c_double), ("optimizer", ctypes.c_int32),
+                ("skipped", ctypes.c_int32)]
+
+
+_handle, _number, _long, _array = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
+_SLOW = (  # they release the GIL
+    ("version", ctypes.c_char_p, []),
+    ("error", ctypes.c_char_p, []),
+    ("open", _handle, [ctypes.c_char_p, ctypes.c_char_p, _long]),
+    ("close", None, [_handle]),
+    ("tensors", _number, [_handle, ctypes.c_char_p]),
+    ("observe", _number, [_handle, _number, _number, _long, _array, _array]),
+    ("observe_view", _number, [_handle, _number, _number, ctypes.c_int32, _handle, ctypes.c_char_p, _number, _array, _array]),
+    ("observe_on_device", _number, [_handle, _number, _number, _number, _handle, _long, _array, _array]),
+    ("loss_on_device", _number, [_handle, _number, _handle, _array, ctypes.c_char_p]),
+    ("forget", None, [_handle]),
+    ("swap", None, [_handle]),
+    ("write_row", _number, [_handle, _number, _long]),
+    ("write", _number, [_handle, ctypes.c_char_p, ctypes.c_char_p]),
+)
+_EVENTS = (  # they take nanoseconds, and come one at a time, so they keep it
+    ("enter", None, [_number, _long]),
+    ("step_number", _long, []),
+    ("is_recorded", _number, []),
+    ("reads_graphs", _number, []),
+    ("examine", None, []),
+    ("wanted_step", _long, []),
+    ("backwards", _long, []),
+    ("call_begins", _long, [_long, _number, _Text, _Text, _Text, _long, _Text, _Text, _Text, _Text, _number]),
+    ("call_ends", None, [_long]),
+    ("call_resumes", None, [_long]),
+    ("wrapper_begins", _number, []),
+    ("wrapper_made", None, [_number, _number, _Text]),
+    ("forward_begins", None, [_number, _number]),
+    ("forward_ends", None, [_number]),
+    ("forward_around", None, [_number]),
+    ("forward_unseen", None, [_number, _number]),
+    ("forget_forwards", None, []),
+    ("backward_begins", None, [_Text, _number, _number]),
+    ("is_still_local", _number, [_array]),
+    ("was_local", _number, [_array]),
+    ("backward_ends", _number, [_number, _number, _number]),
+    ("backward_of", _number, [_number]),
+    ("loss", None, [ctypes.c_double]),
+    ("token", None, [_Text]),
+    ("moment", ctypes.c_char_p, []),
+    ("first_before_step", _number, []),
+    ("collective", _long, [_number, _Text, _Text, _Text, _long, _long, _Text, _Text, _Text, _Text, _Text, _number]),
+    ("optimizer", _number, []),
+    ("optimizer_holds", None, [_number, _long, _array]),
+    ("backwards_before", _long, [_number]),
+    ("cover", _long, [_number, _long, _array, _long, _array, _array]),
+    ("step_begins", _number, []),
+    ("gradients_taken", None, []),
+    ("step_ends", _number, []),
+    ("take_row", None, [ctypes.POINTER(Row)]),
+    ("step_closed", None, [_number]),
+)
+
+
 def _load():
     global _library
-    if _library is not None:
-        return _library
-    libexec = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    library = ctypes.CDLL(os.path.join(libexec, "libddp-doctor-probe.so"))
-    handle, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-    long, array = ctypes.c_int64, ctypes.c_void_p
-    for name, result, arguments in (
-        ("ddpd_version", text, []),
-        ("ddpd_error", text, []),
-        ("ddpd_open", handle, [text, text, long]),
-        ("ddpd_close", None, [handle]),
-        ("ddpd_tensors", number, [handle, text]),
-        ("ddpd_observe", number, [handle, number, number, long, array, array]),
-        ("ddpd_observe_view", number, [handle, number, number, ctypes.c_int32, handle, text, number, array, array]),
-        ("ddpd_observe_on_device", number, [handle, number, number, number, handle, long, array, array]),
-        ("ddpd_loss_on_device", number, [handle, number, handle, array, text]),
-        ("ddpd_usages", number, [handle, long, array]),
-        ("ddpd_forget", None, [handle]),
-        ("ddpd_swap", None, [handle]),
-        ("ddpd_step", number, [handle, text]),
-        ("ddpd_write", number, [handle, text, text]),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    # These take nanoseconds, so they keep the GIL.
-    quick = ctypes.PyDLL(library._name)
-    for name, result, arguments in (
-        ("ddpd_enter", None, [handle, number, long]),
-        ("ddpd_wanted_step", long, [handle]),
-        ("ddpd_call_begins", long, [handle, long, number, text, text, text, long, text, text, text, text, number]),
-        ("ddpd_call_ends", None, [handle, long]),
-        ("ddpd_call_resumes", None, [handle, long]),
-    ):
-        function = getattr(quick, name)
-        function.restype, function.argtypes = result, arguments
-        setattr(library, name, function)
-    library.builtin = quick.ddpd_builtin
-    library.builtin.restype, library.builtin.argtypes = ctypes.py_object, [text, ctypes.py_object, ctypes.py_object]
-    _library = library
-    return library
+    if _library is None:
+        libexec = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        library = ctypes.CDLL(os.path.join(libexec, "libddp-doctor-probe.so"))
+        quick = ctypes.PyDLL(library._name)
+        for source, functions, first in ((library, _SLOW, []), (quick, _EVENTS, [_handle])):
+            for name, result, arguments in functions:
+                function = getattr(source, "ddpd_" + name)
+                function.restype, function.argtypes = result, first + arguments
+                setattr(library, "ddpd_" + name, function)
+        library.builtin = quick.ddpd_builtin
+        library.builtin.restype, library.builtin.argtypes = ctypes.py_object, [ctypes.c_char_p, ctypes.py_object, ctypes.py_object]
+        _library = library
+    return _library
 
 
 class RecordError(Exception):
@@ -69,7 +115,7 @@ class RecordError(Exception):
 
 
 class Record:
-    """One rank's record. Methods raise RecordError if something could not be stored."""
+    """One rank's record, and its step machine: each of _EVENTS is a method. Methods raise RecordError if something could not be stored."""
 
     def __init__(self, folder, header, values_budget, strided=None):
         """`strided`: torch.strided; tensors cannot be observed without it."""
@@ -77,32 +123,21 @@ class Record:
         self._handle = self._library.ddpd_open(os.fsencode(folder), _text(header), values_budget)
         if not self._handle:
             raise RecordError(self._error())
-        self._enter = self._library.ddpd_enter
         self.address = self._handle
-        self._look = self.builtin("observe", self._handle)
+        for name, _, _ in _EVENTS:
+            setattr(self, name, functools.partial(getattr(self._library, "ddpd_" + name), self._handle))
+        self._look, self._look_before_step = self.builtin("observe", self._handle), self.builtin("observe_before_step", self._handle)
 
     def close(self):
-        handle, self._handle, self._look = self._handle, None, None
+        handle, self._handle, self._look, self._look_before_step = self._handle, None, None, None
         if handle:
+            for name, _, _ in _EVENTS:
+                delattr(self, name)
             self._library.ddpd_close(handle)
 
-    def enter(self, phase, step):
-        self._enter(self._handle, phase, step)
-
-    def wanted_step(self):
-        return self._library.ddpd_wanted_step(self._handle)
-
-    def call_begins(self, step, paired, op, reduce="", dtype="", numel=0, group="", moment="", target="", place=("", 0)):
+    def call(self, step, paired, op, reduce="", group="", target="", place=("", 0)):
         """Adds to the call log. `place` is the user's file and line. Returns a number for call_ends."""
-        return self._library.ddpd_call_begins(
-            self._handle, step, paired, op.encode(), reduce.encode(), dtype.encode(), numel, group.encode(), moment.encode(),
-            target.encode(), place[0].encode("utf-8", "surrogateescape"), place[1])
-
-    def call_ends(self, number):
-        self._library.ddpd_call_ends(self._handle, number)
-
-    def call_resumes(self, number):
-        self._library.ddpd_call_resumes(self._handle, number)
+        return self.call_begins(step, paired, op, reduce, "", 0, group, "", target, *place)
 
     def tensors(self, described):
         self._check(self._library.ddpd_tensors(self._handle, _text(described)))
@@ -111,11 +146,27 @@ class Record:
         """A function of probes/python/builtins.cpp, whose `self` is the argument."""
         return self._library.builtin(name.encode(), argument, self._strided)
 
-    def look(self, stage, what, pairs):
-        """Observes (Entry, tensor) pairs. Returns those that are left: no contiguous CPU tensors of the dtype and size that they were described with."""
-        left = self._look(stage, what, pairs)
+    def look(self, stage, what, items, of=PAIRS, step=-1):
+        """Observes PAIRS of (Entry, tensor), or the TENSORS or GRADIENTS of entries. Returns pairs that are left: no contiguous CPU tensors of the
+        dtype and size that they were described with. `step`: at whose end these are the weights."""
+        left = self._look(stage, what, items, of, step)
         self._check(left == 1)
         return left
+
+    def look_before_step(self, entries):
+        """Samples of weights before an optimizer's step, and all of those that something else wrote or that are new. Returns those that are left."""
+        left = self._look_before_step(entries)
+        self._check(left == 1)
+        return left
+
+    def holds(self, optimizer, entries):
+        self.optimizer_holds(optimizer, len(entries), _addresses(entries))
+
+    def covered_by(self, optimizer, elsewhere, entries):
+        """Those of `entries` that the optimizer's steps answer for."""
+        ids = (ctypes.c_int32 * len(entries))()
+        count = self.cover(optimizer, len(elsewhere), _addresses(elsewhere), len(entries), _addresses(entries), ids)
+        return [entries[id] for id in ids[:count]]
 
     def observe(self, stage, what, ids, pointers):
         """Contiguous CPU tensors, with the dtype and size that they were described with."""
@@ -147,19 +198,19 @@ class Record:
     def loss_on_device(self, device, stream, pointer, dtype):
         self._check(self._library.ddpd_loss_on_device(self._handle, device, stream, pointer, dtype.encode()))
 
-    def usages(self, numbers):
-        """An array of int32, four for each parameter."""
-        address, count = numbers.buffer_info()
-        self._check(self._library.ddpd_usages(self._handle, count // 4, address))
-
     def forget(self):
         self._library.ddpd_forget(self._handle)
 
     def swap(self):
         self._library.ddpd_swap(self._handle)
 
-    def step(self, step):
-        self._check(self._library.ddpd_step(self._handle, _text(step)))
+    def row(self, optimizer, started_ns, duration_ns=0, skipped=False, scale=None):
+        """What the step of this optimizer did; -1: step 0."""
+        self.take_row(Row(started_ns, duration_ns, float("nan") if scale is None else scale, optimizer, skipped))
+
+    def write_row(self, examined, probe_ns=-1):
+        """The row that was taken; a second time in its place."""
+        self._check(self._library.ddpd_write_row(self._handle, examined, probe_ns))
 
     def write(self, kind, content):
         self._check(self._library.ddpd_write(self._handle, kind.encode(), _text(content)))
@@ -174,3 +225,7 @@ class Record:
 
 def _text(content):
     return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _addresses(entries):
+    return (ctypes.c_void_p * len(entries))(*[entry.address for entry in entries])

@@ -19,7 +19,6 @@ from .backwards import Backwards
 from .collectives import Collectives
 from .forwards import Forwards
 from .gradient_hooks import GradientHooks
-from .history import History
 from .inputs import Inputs
 from .passive import passive
 from .steps import Steps
@@ -57,7 +56,7 @@ class Session:
         self.caught = {}  # id of an exception -> the step in which it was noted, what it then said
         self.samplers, self.samplers_seen = weakref.WeakKeyDictionary(), 0  # -> number
         self.record = native.Record(folder, {
-            "rank": rank, "world_size": world_size, "probe": "python",
+            "rank": rank, "world_size": world_size, "probe": "python", "every": self.every, "warmup": self.warmup,
             "program": os.environ.get("DDP_DOCTOR_PROGRAM") or " ".join(sys.argv),
             "details": {
                 "backend": backend, "torch_version": torch.__version__, "python": sys.version.split()[0], "pid": str(self.pid),
@@ -67,7 +66,6 @@ class Session:
         # This rank's stack, for a launcher that is about to terminate it: written by a signal handler in C, even if Python is stuck.
         self.stack = open(os.path.join(folder, f"rank-{rank:05}.stack"), "w", encoding="utf-8")
         faulthandler.register(native.STACK_SIGNAL, self.stack, all_threads=True)
-        self.history = History()
         self.tensors = Tensors(torch, self)
         self.forwards = Forwards(self)
         self.backwards = Backwards(self)
@@ -87,23 +85,18 @@ class Session:
         self.record.enter(phase, self.number)
 
     def next_step(self):
-        self.number += 1
-        self.wanted = self.record.wanted_step()
-        # With several optimizers, one step of each.
-        count = self.number - self.before
-        self.recording = count <= self.warmup or count % self.every < max(1, len(self.steps.optimizers)) or self.number == self.wanted
-        self.backwards.looks = self.recording
+        self.number, self.recording, self.wanted = self.record.step_number(), bool(self.record.is_recorded()), self.record.wanted_step()
         self.forwards.watch()
 
     def wrapper_made(self):
-        """All ranks make a wrapper together: from there on they examine the same steps, whatever each did before."""
         self.before = self.number - 1
         self.examine()
 
     def examine(self):
         """This step, whose forward has not begun."""
         if not self.recording:
-            self.recording = self.backwards.looks = True
+            self.record.examine()
+            self.recording = True
             self.forwards.watch()
 
     # ---- what is recorded about the run
@@ -166,7 +159,7 @@ class Session:
         if hasattr(dataset, "__len__"):
             self.fact(subject, "data", [id(dataset), len(dataset)])
         self.fact(subject, "passes", count)
-        self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.history.counts.backwards])
+        self.fact(subject, "pass", [count, getattr(sampler, "epoch", None), self.record.backwards()])
 
     @passive
     def mesh_made(self, mesh):
@@ -180,7 +173,7 @@ class Session:
     @passive
     def data_moves(self, what):
         """A data loader starts a pass ("data.begin"), or is exhausted ("data.end")."""
-        self.record.call_ends(self.record.call_begins(self.number, False, what, place=places.place()[:2]))
+        self.record.call_ends(self.record.call(self.number, False, what, place=places.place()[:2]))
 
     # ---- the end
 
@@ -249,6 +242,7 @@ class Session:
             self.event("end", "")
             self.enter(native.UNEXAMINED)
         finally:
+            self.backwards.close()
             self.closed = self.left = True
             current, left_in = None, self.pid
 
@@ -258,7 +252,6 @@ class Session:
         if self.left and self.pid == os.getpid():
             self.left = False
             self.enter(native.FINISHED)
-            self.backwards.looks = False
             self.record.close()
         if self.closed:
             return
@@ -271,7 +264,7 @@ class Session:
             if not self.raised:
                 self.event("end", "")
             self.closed = True
-            self.backwards.looks = False
+            self.backwards.close()
             self.record.close()
             faulthandler.unregister(native.STACK_SIGNAL)
             self.stack.close()

@@ -9,20 +9,18 @@ import time
 import weakref
 import zlib
 
-from . import deepspeed, native, places, usage
-from .forwards import GRAPH_STEPS
+from . import deepspeed, native, places
 from .living import living
 from .passive import passive
-from .tensors import address_of
+from .usage import Usage
 
 UNFINISHED = "have finished reduction in the prior iteration"
 FIELDS_STEP = 3  # by then PyTorch has filled in its logging data
 
 
 class Optimizer:
-    def __init__(self, number, begin):
+    def __init__(self, number):
         self.number = number
-        self.begin = begin  # its last step
         self.groups = None  # hyper-parameters as last written
         self.parameters = None  # ids of the objects as last written
         self.entries = []
@@ -37,13 +35,10 @@ class Steps:
         self.optimizers = []
         self.optimizer_of = weakref.WeakKeyDictionary()
         self.made_at = weakref.WeakKeyDictionary()  # optimizer -> where it was constructed
-        self.depth = 0
-        self.updating = False  # an optimizer has its gradients, and its step() has not returned
+        self.usage = Usage(session)
         self.scale = None
         self.state_written = False
-        self.unused_before = None
         self.last_examined = 0
-        self.last_row = None
         self.began = time.perf_counter_ns()
         self.started_ns = time.time_ns()
 
@@ -55,8 +50,7 @@ class Steps:
 
     def optimizer_begins(self, optimizer, arguments, keywords):
         """Returns the arguments to continue with. A closure is wrapped, so that its gradients are examined."""
-        self.depth += 1
-        if self.depth > 1 or deepspeed.steps_inside():
+        if not self.session.record.step_begins() or deepspeed.steps_inside():
             return None
         closure = keywords.get("closure") or (arguments[1] if len(arguments) > 1 and callable(arguments[1]) else None)
         self.step_begins(optimizer)
@@ -66,7 +60,7 @@ class Steps:
 
         @functools.wraps(closure)
         def observed(*a, **k):
-            self.session.history.token("L")
+            self.session.record.token("L")
             result = closure(*a, **k)
             self.gradients_ready(optimizer)
             return result
@@ -81,7 +75,7 @@ class Steps:
         session.enter(native.OPTIMIZER)
         known = self.optimizer_of.get(optimizer)
         if known is None:
-            known = self.optimizer_of[optimizer] = Optimizer(len(self.optimizers), session.history.beginning())
+            known = self.optimizer_of[optimizer] = Optimizer(session.record.optimizer())
             self.optimizers.append(known)
             session.fact(f"optimizer {known.number}", "type", type(optimizer).__name__)
         self._follow(known, optimizer)
@@ -98,13 +92,7 @@ class Steps:
         if session.recording:
             session.tensors.note_sharding()
             session.tensors.note_stated()
-            pairs = [(e, e.ref()) for e in self._covered(known) if e.ref() is not None]
-            session.tensors.observe(native.WEIGHT_BEFORE, native.SAMPLE, pairs)
-            written = [(e, p) for e, p in pairs if not e.began or e.seen[0] == session.number - 1 and e.seen[1] != _version(p)]
-            if written:  # by something other than an optimizer, or the model is newer than step 0
-                session.tensors.observe(native.WEIGHT_BEFORE, native.DIGEST, written)
-            for entry, _ in written:
-                entry.began = True
+            session.tensors.observe_before_step(self._covered(known))
 
     def _follow(self, known, optimizer):
         """The parameters and hyper-parameters that it holds now."""
@@ -117,6 +105,7 @@ class Steps:
             session.tensors.add_parameters(held, anonymous=True)
             session.tensors.hook_trainable()
             known.entries = [e for e in map(session.tensors.known, held) if e is not None]
+            session.record.holds(known.number, known.entries)
             for other in self.optimizers:
                 other.covered = None
             session.fact(subject, "tensors", [e.id for e in known.entries])
@@ -144,11 +133,11 @@ class Steps:
         session.record.swap()  # data of step 1 must not go into the row of step 0
         for kind, stage in (("parameter", native.WEIGHT), ("buffer", native.BUFFER)):
             pairs = [(e, e.live()) for e in session.tensors.entries if e.kind == kind and e.live() is not None]
-            for entry, tensor in pairs:
+            for entry, _ in pairs:
                 entry.began = True
-                entry.seen = 0, _version(tensor)
-            session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs)
-        session.record.step({"step": 0, "started_ns": self.started_ns})
+            session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs, step=0)
+        session.record.row(-1, self.started_ns)
+        session.record.write_row(True)
         session.record.swap()
 
     def _note_the_rest(self):
@@ -164,7 +153,7 @@ class Steps:
 
     @passive
     def gradients_ready(self, optimizer):
-        self.updating = self.depth > 0
+        self.session.record.gradients_taken()
         known = self.optimizer_of.get(optimizer)
         if known is not None and self.session.recording:
             self.session.backwards.examine_gradients(native.GRADIENT, self._covered(known))
@@ -172,12 +161,8 @@ class Steps:
     # ---- a step ends
 
     def optimizer_ends(self, optimizer, skipped=False):
-        self.depth = max(0, self.depth - 1)
-        if self.depth == 0:
-            self.updating = False
+        if self.session.record.step_ends():
             self.step_ends(optimizer, skipped)
-        else:
-            self.session.backwards.fresh = False  # an optimizer inside another one has used the gradients
 
     @passive
     def step_ends(self, optimizer, skipped):
@@ -189,17 +174,13 @@ class Steps:
         probe_ns = session.probe_ns
         session.enter(native.RECORDING)
         covered = self._covered(known)
-        row = dict(
-            self._row(known), step=session.number, skipped=skipped, examined=session.recording and bool(covered),
-            duration_ns=max(0, now - self.began - probe_ns),
-        )
-        if row["examined"]:
+        session.record.row(known.number, self.started_ns, max(0, now - self.began - probe_ns), skipped, self.scale)
+        examined = session.recording and bool(covered)
+        if examined:
             self._examine(known, covered)
             session.inputs.write()
-        row["probe_ns"] = probe_ns + time.perf_counter_ns() - now
-        session.record.step(row)
-        self.last_row = row
-        self._close(known, covered)
+        session.record.write_row(examined, probe_ns + time.perf_counter_ns() - now)
+        self._close(known)
         if session.number == FIELDS_STEP + 1:
             session.forwards.write_runtime_fields()
         session.enter(native.BATCH)
@@ -210,34 +191,11 @@ class Steps:
         if session.last_step and session.number > session.last_step:
             session.leave()
 
-    def _row(self, known):
-        history = self.session.history
-        counts, before = history.counts, known.begin.counts
-        row = {
-            "started_ns": self.started_ns, "backwards": counts.backwards - before.backwards,
-            "unsynchronized_backwards": counts.unsynchronized - before.unsynchronized,
-            "forwards_through_wrapper": counts.through - before.through, "forwards_around_wrapper": counts.around - before.around,
-            "collectives": counts.collectives - before.collectives, "collective_bytes": counts.bytes - before.bytes,
-            "optimizer": known.number, "scale": self.scale, "trace": history.trace(known.begin),
-            "calls": history.calls.since(known.begin.calls),
-        }
-        if history.losses:
-            row["loss"] = _number(sum(history.losses) / len(history.losses))
-        return row
-
     def _examine(self, known, covered):
         session = self.session
-        usages, unused = usage.of(session, known, covered)
-        session.record.usages(usages)
-        if unused != self.unused_before:
-            if self.unused_before is not None:
-                session.forwards.graph_steps_left = GRAPH_STEPS + 1  # and this step, which counts, too
-            self.unused_before = unused
-        pairs = [(e, e.ref()) for e in covered if e.ref() is not None]
-        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, pairs)
+        self.usage.write(known.number, covered)
+        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, covered, native.TENSORS, session.number)
         session.tensors.observe_buffers()
-        for entry, parameter in pairs:
-            entry.seen = session.number, _version(parameter)
         self.last_examined = session.number
         if session.number == session.wanted:
             self._leave_values(covered)
@@ -256,58 +214,43 @@ class Steps:
         if request["step"] == session.number:
             session.tensors.observe(native.WEIGHT, native.KEEP_WANTED, pairs)
 
-    def _close(self, known, covered):
+    def _close(self, known):
         session = self.session
-        session.history.token(f"S{known.number}")
-        known.begin = session.history.now()
-        session.history.step_ended(self.optimizers)
-        session.forwards.step_ended()
-        session.inputs.step_ended()
-        session.backwards.step_ended()
-        session.collectives.step_ended()
+        for part in (session.forwards, session.inputs, session.backwards, session.collectives):
+            part.step_ended()
         self.scale = None
+        session.record.step_closed(known.number)
         session.next_step()
-        if session.recording or len(self.optimizers) > 1:
-            for entry in covered:
-                entry.arrivals_at_step = entry.arrivals
 
     def _covered(self, known):
         """The optimizer's parameters, and the others in its wrappers that no optimizer holds."""
         entries = self.session.tensors.entries
         if known.covered is None or known.covered_of != len(entries):
             known.covered_of = len(entries)
-            held = {e.id for e in known.entries}
-            wrappers = {e.wrapper for e in known.entries}
-            elsewhere, alone = self._held_by_others(held)
-            known.covered = [
-                e for e in entries
-                if e.kind == "parameter" and (e.id in held or ((alone or e.wrapper in wrappers) and e.id not in elsewhere))
-            ]
+            known.covered = self.session.record.covered_by(known.number, self._held_by_any(), entries)
         return known.covered
 
-    def _held_by_others(self, held):
-        """(ids of entries that other optimizers hold or held, even if they have not stepped; whether there are none)."""
-        elsewhere = {e.id for other in self.optimizers for e in other.entries}
+    def _held_by_any(self):
+        """Entries that optimizers hold or held, even those that have not stepped."""
+        held = {e for other in self.optimizers for e in other.entries}
         for thing in living(self.torch.optim.Optimizer):
             if "param_groups" in vars(thing):
-                entries = (self.session.tensors.known(p) for group in thing.param_groups for p in group["params"])
-                elsewhere |= {e.id for e in entries if e is not None}
-        elsewhere -= held
-        return elsewhere, not elsewhere
+                held.update(self.session.tensors.known(p) for group in thing.param_groups for p in group["params"])
+        return held - {None}
 
     def examine_last_step(self):
         """Examines the final weights, if the last step was not examined."""
         session = self.session
         last = session.number - 1
-        if self.last_examined >= last or self.last_row is None:
+        if self.last_examined >= last:
             return
-        pairs = [(e, e.ref()) for e in session.tensors.parameters() if e.trainable and e.ref() is not None]
-        if not pairs:
+        trained = [e for e in session.tensors.parameters() if e.trainable and e.ref() is not None]
+        if not trained:
             return
         session.record.forget()
-        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP_LAST, pairs)
+        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP_LAST, trained, native.TENSORS)
         session.tensors.observe_buffers()
-        session.record.step(dict(self.last_row, examined=True))
+        session.record.write_row(True)
         self.last_examined = last
 
     # ---- GradScaler
@@ -334,8 +277,8 @@ class Steps:
             return
         for optimizer in list(self.optimizer_of) or list(self.made_at):
             known = self.optimizer_of.get(optimizer)
-            begin = known.begin if known is not None else self.session.history.beginning()
-            if self.session.history.counts.backwards > begin.counts.backwards:
+            before = self.session.record.backwards_before(known.number) if known is not None else 0
+            if self.session.record.backwards() > before:
                 self.step_begins(optimizer)
                 self.gradients_ready(optimizer)
                 self.step_ends(optimizer, True)
@@ -352,11 +295,6 @@ def _state_of(optimizer):
                 memory = (ctypes.c_char * (value.numel() * value.element_size())).from_address(value.data_ptr())
                 checksum = zlib.crc32(memory, checksum)
     return [len(optimizer.state), checksum]
-
-
-def _version(parameter):
-    """Another one after every in-place write, except through `.data`, and after an assignment to `.data`, which gives it other storage."""
-    return None if parameter.is_inference() else parameter._version, address_of(parameter)
 
 
 def _plain(value):

@@ -4,11 +4,11 @@
 Tensors are found through wrappers (all parameters and buffers of the wrapped module) and through optimizers (parameters that no
 wrapper covers, named by the module that holds them). Only weak references are kept, so that the probe extends no lifetime.
 """
-import ctypes
 import itertools
 import weakref
 
 from . import deepspeed, native, note, placements, places, stated
+from .entry import Entry, address_of, version_of
 from .living import living
 from .passive import passive
 
@@ -16,49 +16,6 @@ MAX_CREATED = 10000  # parameters whose origin is remembered
 FLATTENED = {"FullyShardedDataParallel"}  # cuts tensors where it likes
 UNSEEN = {"ShardedTensor"}  # what a rank has of a parameter is not found in its module
 DTYPES = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool"}
-
-
-class Entry(ctypes.Structure):
-    """One tensor of the record, identified by its place in a module: the object there may change. The hook on gradients has the fields, too
-    (builtins.cpp)."""
-
-    _fields_ = [
-        ("in_backwards", ctypes.c_void_p), ("dtype_address", ctypes.c_void_p), ("numel", ctypes.c_int64), ("arrivals", ctypes.c_int64),
-        ("last_backward", ctypes.c_int64), ("id", ctypes.c_int32),
-        ("in_wrapper", ctypes.c_int32), ("indexed", ctypes.c_int32),  # of wrapper and index
-        ("placed", ctypes.c_int32),  # the tensor is more than this rank's part
-    ]
-    __slots__ = (
-        "address", "backwards", "name", "kind", "dtype", "dtype_name", "sizes", "trainable", "wrapper", "index", "module", "attribute",
-        "module_name", "ref", "hook", "pointer", "replaced", "arrivals_at_step", "model", "since", "seen", "began", "managed",
-        "placement", "gradient_placement",
-    )
-    __hash__ = object.__hash__
-
-    def __init__(self, backwards):
-        self.address, self.backwards, self.in_backwards = ctypes.addressof(self), backwards, ctypes.addressof(backwards)
-
-    def belongs(self, wrapper, index):
-        """To a wrapper, and is a parameter of its reducer; None: to none, and is not."""
-        self.wrapper, self.index = wrapper, index
-        self.in_wrapper, self.indexed = -1 if wrapper is None else wrapper, index is not None
-
-    def lies(self, tensor, dtype_name, local):
-        """As this tensor does, of which `local` is this rank's part."""
-        self.dtype, self.dtype_name, self.dtype_address = tensor.dtype, dtype_name, id(tensor.dtype)
-        self.sizes, self.numel = list(local.shape), local.numel()
-
-    def tensor(self):
-        return self.ref()
-
-    def live(self):
-        """The object now at the entry's place in its module; the known object if there is no module."""
-        module = self.module() if self.module is not None else None
-        if module is None:
-            return self.ref()
-        table = module._parameters if self.kind == "parameter" else module._buffers
-        found = table.get(self.attribute)
-        return self.ref() if found is None else found
 
 
 class Tensors:
@@ -253,7 +210,7 @@ class Tensors:
         entry.id = len(self.entries)
         entry.model = label
         entry.name = f"{label}:{name}" if label and len(self.models) > 1 else name
-        entry.kind = kind
+        entry.kind, entry.is_parameter = kind, kind == "parameter"
         entry.lies(tensor, dtype_name, local)
         entry.placement, entry.gradient_placement, entry.placed = placement, None, placement is not None
         entry.trainable = kind == "parameter" and tensor.requires_grad
@@ -262,12 +219,8 @@ class Tensors:
         entry.module = weakref.ref(owner) if owner is not None else None
         entry.attribute, entry.module_name = attribute, prefix
         entry.hook = None
-        entry.replaced = False
         self.by_place[label, name] = entry
-        entry.arrivals_at_step = 0
-        entry.since = self.session.history.counts.backwards
-        entry.seen = 0, None  # (step in which its weight was last examined, its version then)
-        entry.began = False  # its weight before its first step was examined
+        entry.since = self.session.record.backwards()
         self.entries.append(entry)
         self.undescribed.append(entry)
         self._bind(entry, tensor)
@@ -387,11 +340,11 @@ class Tensors:
                 left.append(entry)
                 continue
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
-                entry.hook = parameter.register_post_accumulate_grad_hook(self.session.record.builtin("gradient_arrived", _Address(entry)))
+                entry.hook = parameter.register_post_accumulate_grad_hook(self.session.record.builtin("gradient_arrived", entry.as_argument()))
                 _put_first(parameter._post_accumulate_grad_hooks, entry.hook.id)
             else:  # torch 1.13, 2.0: a hook on the AccumulateGrad node, which must be kept alive
                 node = self._accumulator(parameter)
-                entry.hook = node.register_hook(self.session.record.builtin("gradient_accumulated", _Address(entry)))
+                entry.hook = node.register_hook(self.session.record.builtin("gradient_accumulated", entry.as_argument()))
                 owner = entry.module() if entry.module is not None else None
                 if owner is not None:
                     self.nodes.setdefault(owner, {})[entry.attribute] = node
@@ -499,12 +452,32 @@ class Tensors:
             for e in entries.values()
         ])
 
-    def observe(self, stage, what, pairs):
-        """Examines (entry, tensor) pairs, all contiguous ones in one call."""
+    def observe(self, stage, what, items, of=native.PAIRS, step=-1):
+        """Examines PAIRS of (entry, tensor), or the TENSORS or GRADIENTS of entries, all contiguous ones in one call. `step`: at whose end these
+        are the weights."""
         self.describe()
-        left = self.session.record.look(stage, what, pairs)
+        left = self.session.record.look(stage, what, items, of, step)
         if left:
             self._observe_others(stage, what, left)
+        for entry, tensor in left:
+            if stage == native.GRADIENT:
+                self.note_gradient(entry, tensor)
+            if step >= 0:
+                entry.seen_in, entry.seen_version, entry.seen_address = step, *version_of(tensor)
+
+    def observe_before_step(self, entries):
+        """Samples of weights, and all of those that something other than an optimizer wrote, or that are newer than step 0."""
+        self.describe()
+        left = self.session.record.look_before_step(entries)
+        if not left:
+            return
+        self._observe_others(native.WEIGHT_BEFORE, native.SAMPLE, left)
+        last = self.session.number - 1
+        written = [(e, p) for e, p in left if not e.began or e.seen_in == last and (e.seen_version, e.seen_address) != version_of(p)]
+        if written:
+            self._observe_others(native.WEIGHT_BEFORE, native.DIGEST, written)
+        for entry, _ in written:
+            entry.began = True
 
     def _observe_others(self, stage, what, pairs):
         ids, pointers, devices = [], [], {}
@@ -594,31 +567,6 @@ class Tensors:
                 self.session.record.observe_view(stage, what, entry.id, local.data_ptr(), name, local.shape, local.stride())
 
 
-class _Address(int):
-    """Of an entry, which it keeps alive: what the hook on its gradients is told. Copies of the parameter share the hook."""
-
-    def __new__(cls, entry):
-        address = super().__new__(cls, entry.address)
-        address.entry = entry
-        return address
-
-    def parameter(self):
-        return self.entry.ref()
-
-    def __reduce__(self):
-        return (_Forgotten, ())
-
-
-class _Forgotten:
-    """What a parameter that was saved with its hook, and loaded, has for it."""
-
-    def gradient_arrived(self, parameter):
-        pass
-
-    def gradient_accumulated(self, *given):
-        pass
-
-
 def _is_plain(tensor, entry, strided):
     """Contiguous CPU memory that matches the entry's description."""
     return (
@@ -639,11 +587,3 @@ def _put_first(hooks, number):
         hooks.clear()
         hooks[number] = ours
         hooks.update(others)
-
-
-def address_of(tensor):
-    """Of its local part."""
-    try:
-        return placements.local(tensor).data_ptr()
-    except (AttributeError, RuntimeError):  # deleted, or without its own storage
-        return 0

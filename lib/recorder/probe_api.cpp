@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lib/record/probe_api.h"
+#include "lib/recorder/probe_api.h"
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "lib/error.h"
-#include "lib/record/packed.h"
-#include "lib/record/rank_writer.h"
+#include "lib/recorder/probe_record.h"
 #include "lib/version.h"
 
 using nlohmann::json;
@@ -56,38 +58,6 @@ TensorInfo tensor_of(const json& object) {
   return tensor;
 }
 
-Collective collective_of(const json& o) {
-  return {o.at("op"),     o.at("reduce"), o.at("dtype"), o.at("numel"), o.at("group"),
-          o.at("moment"), o.at("target"), o.at("file"),  o.at("line"),  o.at("count")};
-}
-
-StepRecord step_of(const json& o) {
-  StepRecord step;
-  step.step = o.at("step");
-  // JSON has no NaN: Python writes NaN and Infinity, which this parser refuses, so they come as
-  // text.
-  if (const auto loss = o.find("loss"); loss != o.end() && !loss->is_null())
-    step.loss = loss->is_string() ? std::stod(loss->get<std::string>()) : loss->get<double>();
-  step.started_ns = o.value("started_ns", std::int64_t{0});
-  step.duration_ns = o.value("duration_ns", std::int64_t{0});
-  step.probe_ns = o.value("probe_ns", std::int64_t{0});
-  step.backwards = o.value("backwards", 0);
-  step.unsynchronized_backwards = o.value("unsynchronized_backwards", 0);
-  step.forwards_through_wrapper = o.value("forwards_through_wrapper", 0);
-  step.forwards_around_wrapper = o.value("forwards_around_wrapper", 0);
-  step.collectives = o.value("collectives", 0);
-  step.collective_bytes = o.value("collective_bytes", std::int64_t{0});
-  step.optimizer = o.value("optimizer", 0);
-  step.examined = o.value("examined", true);
-  step.skipped = o.value("skipped", false);
-  step.scale = optional_of<double>(o, "scale");
-  step.trace = o.value("trace", "");
-  if (o.contains("calls")) {
-    for (const auto& call : o.at("calls")) step.calls.push_back(collective_of(call));
-  }
-  return step;
-}
-
 RecordHeader header_of(const json& o) {
   RecordHeader header;
   header.rank = o.at("rank");
@@ -100,18 +70,9 @@ RecordHeader header_of(const json& o) {
 
 }  // namespace
 
-struct ddpd_record : RankWriter {
-  using RankWriter::RankWriter;
-};
-
 static_assert(take::kDigest == DDPD_DIGEST && take::kSample == DDPD_SAMPLE &&
               take::kKeep == DDPD_KEEP && take::kKeepLast == DDPD_KEEP_LAST &&
               take::kKeepWanted == DDPD_KEEP_WANTED);
-static_assert(usage::kUsed == DDPD_USED && usage::kReachedKnown == DDPD_REACHED_KNOWN &&
-              usage::kReached == DDPD_REACHED && usage::kInOutputKnown == DDPD_IN_OUTPUT_KNOWN &&
-              usage::kInOutput == DDPD_IN_OUTPUT && usage::kFrozen == DDPD_FROZEN &&
-              usage::kReplaced == DDPD_REPLACED && usage::kInOptimizer == DDPD_IN_OPTIMIZER &&
-              usage::kAssigned == DDPD_ASSIGNED);
 
 const char* ddpd_version(void) { return kVersion; }
 
@@ -119,7 +80,13 @@ const char* ddpd_error(void) { return last_error.c_str(); }
 
 ddpd_record* ddpd_open(const char* folder, const char* header, int64_t values_budget) {
   ddpd_record* record = nullptr;
-  guarded([&] { record = new ddpd_record(folder, header_of(json::parse(header)), values_budget); });
+  guarded([&] {
+    const json described = json::parse(header);
+    ScheduleSettings settings;
+    settings.every = described.value("every", settings.every);
+    settings.warmup = described.value("warmup", settings.warmup);
+    record = new ddpd_record(folder, header_of(described), values_budget, settings);
+  });
   return record;
 }
 
@@ -183,22 +150,12 @@ int ddpd_loss_on_device(ddpd_record* record, int device, void* stream, const voi
       [&] { record->observe_loss_on_device(device, stream, data, dtype_from_name(dtype)); });
 }
 
-int ddpd_usages(ddpd_record* record, int64_t count, const int32_t* numbers) {
-  return guarded([&] {
-    std::vector<Usage> usages;
-    usages.reserve(static_cast<std::size_t>(count));
-    for (const int32_t* at = numbers; at < numbers + 4 * count; at += 4)
-      usages.push_back(usage::from_flags(at[0], static_cast<unsigned>(at[1]), at[2], at[3]));
-    record->set_usages(std::move(usages));
-  });
-}
-
 void ddpd_forget(ddpd_record* record) { record->forget(); }
 
 void ddpd_swap(ddpd_record* record) { record->swap(); }
 
-int ddpd_step(ddpd_record* record, const char* step) {
-  return guarded([&] { record->write_step(step_of(json::parse(step))); });
+int ddpd_write_row(ddpd_record* record, int examined, int64_t probe_ns) {
+  return guarded([&] { record->write_row(examined != 0, probe_ns); });
 }
 
 int ddpd_write(ddpd_record* record, const char* kind, const char* text) {
@@ -254,3 +211,165 @@ void ddpd_enter(ddpd_record* record, int phase, int64_t step) {
 }
 
 int64_t ddpd_wanted_step(ddpd_record* record) { return record->wanted_step(); }
+
+// ---- events
+
+namespace {
+
+std::span<Parameter* const> parameters_at(int64_t count, void* const* addresses) {
+  return {reinterpret_cast<Parameter* const*>(addresses), static_cast<std::size_t>(count)};
+}
+
+const Parameter* parameter_at(const void* address) {
+  return static_cast<const Parameter*>(address);
+}
+
+}  // namespace
+
+int64_t ddpd_step_number(ddpd_record* record) { return record->schedule.number(); }
+
+int ddpd_is_recorded(ddpd_record* record) { return static_cast<int>(record->schedule.recorded()); }
+
+int ddpd_reads_graphs(ddpd_record* record) {
+  return static_cast<int>(record->schedule.reads_graphs());
+}
+
+void ddpd_examine(ddpd_record* record) { record->schedule.examine(); }
+
+int64_t ddpd_backwards(ddpd_record* record) { return record->history.counts.backwards; }
+
+int ddpd_wrapper_begins(ddpd_record* record) {
+  int number = -1;
+  guarded([&] { number = record->passes.add_wrapper(); });
+  return number;
+}
+
+void ddpd_wrapper_made(ddpd_record* record, int wrapper, int parameters, const char* group) {
+  guarded([&] { record->wrapper_made(wrapper, parameters, group); });
+}
+
+void ddpd_forward_begins(ddpd_record* record, int wrapper, int kind) {
+  guarded([&] {
+    if (kind == 2) return record->passes.forward_without_gradients(wrapper);
+    record->passes.forward_begins(wrapper, kind == 1);
+  });
+}
+
+void ddpd_forward_ends(ddpd_record* record, int wrapper) { record->passes.forward_ends(wrapper); }
+
+void ddpd_forward_around(ddpd_record* record, int wrapper) {
+  guarded([&] { record->passes.forward_around(wrapper); });
+}
+
+void ddpd_forward_unseen(ddpd_record* record, int wrapper, int reduced) {
+  record->passes.forward_unseen(wrapper, reduced != 0);
+}
+
+void ddpd_forget_forwards(ddpd_record* record) { record->passes.forget_forwards(); }
+
+void ddpd_backward_begins(ddpd_record* record, const char* file, int line, int what) {
+  guarded([&] { record->backward_begins(file, line, what); });
+}
+
+int ddpd_is_still_local(ddpd_record* record, const void* parameter) {
+  bool is = false;
+  guarded([&] { is = record->passes.is_still_local(*parameter_at(parameter)); });
+  return static_cast<int>(is);
+}
+
+int ddpd_was_local(ddpd_record* record, const void* parameter) {
+  return static_cast<int>(record->passes.is_examined(*parameter_at(parameter)));
+}
+
+int ddpd_backward_ends(ddpd_record* record, int retained, int raised, int reads_are_seen) {
+  bool unwrapped = false;
+  guarded([&] {
+    record->backward_ends({retained != 0, raised != 0, reads_are_seen != 0});
+    unwrapped = record->last_backward().unwrapped;
+  });
+  return static_cast<int>(unwrapped);
+}
+
+int ddpd_backward_of(ddpd_record* record, int wrapper) {
+  const auto& last = record->last_backward();
+  const auto flag = [&](const std::vector<int>& wrappers, int value) {
+    return std::find(wrappers.begin(), wrappers.end(), wrapper) != wrappers.end() ? value : 0;
+  };
+  return flag(last.touched, DDPD_TOUCHED) | flag(last.synchronized, DDPD_SYNCHRONIZED) |
+         flag(last.partial, DDPD_PARTIAL) | flag(last.again, DDPD_AGAIN) |
+         flag(last.unseen, DDPD_UNSEEN);
+}
+
+void ddpd_loss(ddpd_record* record, double loss) {
+  guarded([&] { record->history.loss(loss); });
+}
+
+void ddpd_token(ddpd_record* record, const char* token) {
+  guarded([&] { record->history.token(token); });
+}
+
+const char* ddpd_moment(ddpd_record* record) { return record->passes.moment(); }
+
+int ddpd_first_before_step(ddpd_record* record) {
+  return static_cast<int>(record->passes.first_before_step());
+}
+
+int64_t ddpd_collective(ddpd_record* record, int paired, const char* op, const char* reduce,
+                        const char* dtype, int64_t numel, int64_t bytes, const char* log_group,
+                        const char* group, const char* moment, const char* target, const char* file,
+                        int line) {
+  std::int64_t number = 0;
+  guarded([&] {
+    Collective call{op, reduce, dtype, numel, group, moment, target, file, line, 1};
+    number = record->collective(std::move(call), log_group, paired != 0, bytes);
+  });
+  return number;
+}
+
+int ddpd_optimizer(ddpd_record* record) {
+  int number = -1;
+  guarded([&] { number = record->add_optimizer(); });
+  return number;
+}
+
+void ddpd_optimizer_holds(ddpd_record* record, int optimizer, int64_t count,
+                          void* const* parameters) {
+  guarded([&] { record->holds(optimizer, parameters_at(count, parameters)); });
+}
+
+int64_t ddpd_backwards_before(ddpd_record* record, int optimizer) {
+  return record->backwards_before(optimizer);
+}
+
+int64_t ddpd_cover(ddpd_record* record, int optimizer, int64_t elsewhere_count,
+                   void* const* elsewhere, int64_t count, void* const* all, int32_t* ids) {
+  std::int64_t found = 0;
+  guarded([&] {
+    for (const Parameter* parameter : record->cover(
+             optimizer, parameters_at(elsewhere_count, elsewhere), parameters_at(count, all)))
+      ids[found++] = parameter->id;
+  });
+  return found;
+}
+
+int ddpd_step_begins(ddpd_record* record) { return static_cast<int>(record->passes.step_begins()); }
+
+void ddpd_gradients_taken(ddpd_record* record) { record->passes.gradients_taken(); }
+
+int ddpd_step_ends(ddpd_record* record) { return static_cast<int>(record->passes.step_ends()); }
+
+void ddpd_take_row(ddpd_record* record, const ddpd_row* row) {
+  guarded([&] {
+    StepRecord clocks;
+    clocks.started_ns = row->started_ns;
+    clocks.duration_ns = row->duration_ns;
+    if (!std::isnan(row->scale)) clocks.scale = row->scale;
+    clocks.optimizer = row->optimizer;
+    clocks.skipped = row->skipped != 0;
+    record->take_row(std::move(clocks));
+  });
+}
+
+void ddpd_step_closed(ddpd_record* record, int optimizer) {
+  guarded([&] { record->step_closed(optimizer); });
+}
