@@ -13,12 +13,21 @@ namespace {
 
 constexpr std::size_t kBits = 16;
 constexpr std::size_t kUsageBytes = 10;
+constexpr std::size_t kListed = sizeof(int) + sizeof(std::int64_t);
 
-template <class T>
-void put(std::vector<std::uint8_t>& bytes, const T& value) {
-  const auto* from = reinterpret_cast<const std::uint8_t*>(&value);
-  bytes.insert(bytes.end(), from, from + sizeof value);
-}
+// Fills bytes of a known number, one value after the other.
+class Filler {
+ public:
+  explicit Filler(std::vector<std::uint8_t>& bytes) : at_(bytes.data()) {}
+  template <class T>
+  void put(const T& value) {
+    std::memcpy(at_, &value, sizeof value);
+    at_ += sizeof value;
+  }
+
+ private:
+  std::uint8_t* at_;
+};
 
 template <class T>
 T get(const std::vector<std::uint8_t>& bytes, std::size_t at) {
@@ -35,11 +44,11 @@ Root root_of(std::span<const std::uint8_t> bytes) {
 
 // Of the list and the first `count` bytes of the row.
 Root root_of(const PackedRow& row, std::size_t count) {
-  std::vector<std::uint8_t> covered;
-  covered.reserve(12 * row.size() + count);
+  std::vector<std::uint8_t> covered(kListed * row.size());
+  Filler filler(covered);
   for (const auto& [tensor, numel] : *row.list) {
-    put(covered, tensor);
-    put(covered, numel);
+    filler.put(tensor);
+    filler.put(numel);
   }
   covered.insert(covered.end(), row.bytes.begin(),
                  row.bytes.begin() + static_cast<std::ptrdiff_t>(count));
@@ -69,15 +78,16 @@ PackedRow pack_digests(Stage stage, const std::vector<const Observation*>& seen)
   TensorList list;
   for (const auto* o : seen) list.push_back({o->tensor, o->digest.numel});
   row.list = std::make_shared<const TensorList>(std::move(list));
-  row.bytes.reserve(40 * seen.size());
-  for (const auto* o : seen)
-    row.bytes.insert(row.bytes.end(), o->digest.bits.begin(), o->digest.bits.end());
-  row.root = root_of(row, row.bytes.size());
-  for (const auto* o : seen) put(row.bytes, o->digest.l2_norm);
-  for (const auto* o : seen) put(row.bytes, o->digest.max_abs);
-  if (std::any_of(seen.begin(), seen.end(),
-                  [](const auto* o) { return o->digest.nonfinite != 0; })) {
-    for (const auto* o : seen) put(row.bytes, o->digest.nonfinite);
+  const bool finite =
+      std::all_of(seen.begin(), seen.end(), [](const auto* o) { return o->digest.nonfinite == 0; });
+  row.bytes.resize((finite ? 32 : 40) * seen.size());
+  Filler filler(row.bytes);
+  for (const auto* o : seen) filler.put(o->digest.bits);
+  row.root = root_of(row, kBits * seen.size());
+  for (const auto* o : seen) filler.put(o->digest.l2_norm);
+  for (const auto* o : seen) filler.put(o->digest.max_abs);
+  for (const auto* o : seen) {
+    if (!finite) filler.put(o->digest.nonfinite);
   }
   return row;
 }
@@ -99,16 +109,18 @@ PackedRow pack_samples(Stage stage, const std::vector<const Sample*>& seen) {
     single = single && std::all_of(s->values.begin(), s->values.end(), is_single);
   }
   row.list = std::make_shared<const TensorList>(std::move(list));
-  row.bytes.reserve(1 + seen.size() * (1 + kSamplePositions * sizeof(double)));
-  row.bytes.push_back(single ? sizeof(float) : sizeof(double));
-  for (const auto* s : seen) row.bytes.push_back(static_cast<std::uint8_t>(s->values.size()));
+  const std::size_t width = single ? sizeof(float) : sizeof(double);
+  row.bytes.resize(1 + seen.size() * (1 + kSamplePositions * width));
+  Filler filler(row.bytes);
+  filler.put(static_cast<std::uint8_t>(width));
+  for (const auto* s : seen) filler.put(static_cast<std::uint8_t>(s->values.size()));
   for (const auto* s : seen) {
     for (std::size_t i = 0; i < kSamplePositions; ++i) {
       const double value = i < s->values.size() ? s->values[i] : 0.0;
       if (single) {
-        put(row.bytes, static_cast<float>(value));
+        filler.put(static_cast<float>(value));
       } else {
-        put(row.bytes, value);
+        filler.put(value);
       }
     }
   }
@@ -120,12 +132,13 @@ PackedRow pack_usages(const std::vector<const Usage*>& seen) {
   PackedRow row;
   row.slot = {Seen::kUsages, Stage{}};
   TensorList list;
-  row.bytes.reserve(kUsageBytes * seen.size());
+  row.bytes.resize(kUsageBytes * seen.size());
+  Filler filler(row.bytes);
   for (const auto* u : seen) {
     list.push_back({u->tensor, 0});
-    put(row.bytes, static_cast<std::uint16_t>(usage::flags_of(*u)));
-    put(row.bytes, static_cast<std::int32_t>(u->arrivals));
-    put(row.bytes, static_cast<std::int32_t>(u->last_backward));
+    filler.put(static_cast<std::uint16_t>(usage::flags_of(*u)));
+    filler.put(static_cast<std::int32_t>(u->arrivals));
+    filler.put(static_cast<std::int32_t>(u->last_backward));
   }
   row.list = std::make_shared<const TensorList>(std::move(list));
   row.root = root_of(row, row.bytes.size());

@@ -366,7 +366,7 @@ void ddpd_take_row(ddpd_record* record, const ddpd_row* row) {
     if (!std::isnan(row->scale)) clocks.scale = row->scale;
     clocks.optimizer = row->optimizer;
     clocks.skipped = row->skipped != 0;
-    record->take_row(std::move(clocks));
+    record->take_row(clocks);
   });
 }
 

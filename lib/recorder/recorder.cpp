@@ -114,7 +114,7 @@ void Recorder::set_usages_of(int optimizer, std::span<const Parameter* const> pa
   set_usages(std::move(usages));
 }
 
-void Recorder::take_row(StepRecord row) {
+void Recorder::take_row(const StepRecord& row) {
   const bool initial = row.optimizer < 0;
   row_ = initial ? StepRecord() : history.row(of(row.optimizer).begin);
   row_.step = initial ? 0 : schedule.number();

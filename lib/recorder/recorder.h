@@ -61,7 +61,7 @@ class Recorder : public RankWriter {
   void set_usages_of(int optimizer, std::span<const Parameter* const> parameters,
                      const ParameterView& view);
   // `row`: without what was counted; its `optimizer` is -1 for step 0. Can be written again.
-  void take_row(StepRecord row);
+  void take_row(const StepRecord& row);
   void write_row(bool examined, std::int64_t probe_ns);  // -1: as before
   void step_closed(int optimizer);
 

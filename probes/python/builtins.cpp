@@ -32,6 +32,7 @@ DDPD_PYTHON PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject* self, PyObject* 
 DDPD_PYTHON PyObject* PyObject_GetAttr(PyObject*, PyObject* name);
 DDPD_PYTHON PyObject* PyObject_CallMethodObjArgs(PyObject*, PyObject* name, ...);
 DDPD_PYTHON PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
+DDPD_PYTHON PyObject* PyObject_GetItem(PyObject*, PyObject* key);
 DDPD_PYTHON PyObject* PyUnicode_InternFromString(const char*);
 DDPD_PYTHON PyObject* PyLong_FromLong(long);
 DDPD_PYTHON long PyLong_AsLong(PyObject*);
@@ -123,6 +124,11 @@ struct Names {
   PyObject* has_gradient = name_of("has_gradient");
   PyObject* examine_local = name_of("examine_local");
   PyObject* parameter = name_of("parameter");
+  PyObject* module = name_of("module");
+  PyObject* parameters = name_of("_parameters");
+  PyObject* attribute = name_of("attribute");
+  PyObject* pointer = name_of("pointer");
+  PyObject* is_changed = name_of("is_changed");
 };
 const Names& names() {
   static const Names all;
@@ -343,6 +349,46 @@ PyObject* observe_before_step(PyObject* self, PyObject* entries) {
                 look_at(record, kWeightBefore, DDPD_DIGEST, written.ids, written.memory, false));
 }
 
+// ---- what the program puts in the place of a parameter
+
+// The object now at the entry's place in its module; a new reference, or none.
+PyObject* live(PyObject* entry) {
+  const auto& name = names();
+  const Owned reference(PyObject_GetAttr(entry, name.module));
+  if (reference.is_none()) return nullptr;
+  const Owned module(PyObject_CallFunctionObjArgs(reference.get(), nullptr));
+  if (module.is_none()) return nullptr;
+  const Owned table(PyObject_GetAttr(module.get(), name.parameters));
+  const Owned attribute(PyObject_GetAttr(entry, name.attribute));
+  if (table.get() == nullptr || attribute.get() == nullptr) return nullptr;
+  return PyObject_GetItem(table.get(), attribute.get());
+}
+
+bool is_changed(PyObject* entry, bool placed) {
+  const auto& name = names();
+  if (placed) return Owned(PyObject_CallMethodObjArgs(entry, name.is_changed, nullptr)).is_true();
+  const Owned now(live(entry)), known(tensor_of(entry, Of::kTensor));
+  if (!now.is_none() && now.get() != known.get()) return true;
+  if (known.is_none()) return false;
+  const Owned address(PyObject_CallMethodObjArgs(known.get(), name.data_ptr, nullptr));
+  const Owned before(PyObject_GetAttr(entry, name.pointer));
+  const std::int64_t there = address.get() == nullptr ? 0 : number_of(address.get());
+  return there != number_of(before.get());
+}
+
+// Of nothing: (entries, wrapper): whether one of its parameters is a different object, or at a
+// different address, than when it was last followed.
+PyObject* changed(PyObject*, PyObject* arguments) {
+  PyObject* entries = argument(arguments, 0);
+  const long wrapper = number_at(arguments, 1);
+  for (std::ptrdiff_t i = 0; i < PyList_Size(entries); ++i) {
+    const Entry& entry = entry_at(PyList_GetItem(entries, i));
+    if (entry.parameter.in_wrapper != wrapper || !entry.parameter.is_parameter) continue;
+    if (is_changed(PyList_GetItem(entries, i), entry.placed)) return PyLong_FromLong(1);
+  }
+  return PyLong_FromLong(0);
+}
+
 // ---- use
 
 // What a method of `self` says of a parameter, by its id; 0 where it fails.
@@ -402,6 +448,7 @@ PyMethodDef methods[] = {
     {"gradient_accumulated", gradient_accumulated, kArguments, nullptr},
     {"observe", observe, kArguments, nullptr},
     {"observe_before_step", observe_before_step, kOne, nullptr},
+    {"changed", changed, kArguments, nullptr},
     {"usages", usages, kArguments, nullptr},
 };
 

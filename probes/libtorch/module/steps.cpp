@@ -142,7 +142,7 @@ void Session::write_initial_state() {
   StepRecord zero;
   zero.started_ns = started_ns_;
   zero.optimizer = -1;
-  recorder_.take_row(std::move(zero));
+  recorder_.take_row(zero);
   recorder_.write_row(true, 0);
   recorder_.swap();
 }
@@ -258,7 +258,7 @@ void Session::step_ends(torch::optim::Optimizer& optimizer) {
     row.started_ns = started_ns_;
     row.optimizer = state.number;
     row.duration_ns = std::max<std::int64_t>(0, now - began_ns_ - probe_ns);
-    recorder_.take_row(std::move(row));
+    recorder_.take_row(row);
     const bool examined = !covered(state).empty() && recorded() && !state.hooked_late;
     if (examined) look_after(state);
     const auto looked = steady_clock_now();

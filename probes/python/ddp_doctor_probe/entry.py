@@ -43,6 +43,9 @@ class Entry(ctypes.Structure):
         """For the hook on its gradients."""
         return _Address(self)
 
+    def is_changed(self):
+        return self.live() is not self.ref() or address_of(self.ref()) != self.pointer
+
     def live(self):
         """The object now at the entry's place in its module; the known object if there is no module."""
         module = self.module() if self.module is not None else None

@@ -36,6 +36,7 @@ class Tensors:
         self.meshes = []  # of the placements, as recorded
         self.told = None  # how many statements and parameters there were when statements were last recorded
         self.sharding = []  # weak references to modules that fully_shard was applied to
+        self._changed = session.record.builtin("changed", None)
         self.on_device = torch.version.cuda is not None  # GPU tensors are examined on the GPU
 
     # ---- finding
@@ -363,9 +364,7 @@ class Tensors:
 
     def changed(self, wrapper):
         """Whether a parameter of `wrapper` is a different object or at a different address than before."""
-        return any(
-            entry.live() is not entry.ref() or address_of(entry.ref()) != entry.pointer
-            for entry in self.entries if entry.wrapper == wrapper and entry.kind == "parameter")
+        return self._changed(self.entries, wrapper)
 
     def follow(self, module, wrapper, accumulators):
         """Finds parameters of a wrapped module that are no longer what its reducer hooked: a different object at the same place, the same
