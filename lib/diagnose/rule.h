@@ -127,6 +127,7 @@ extern const Rule kOptimizerDiffers;         // DDP304
 extern const Rule kUpdateOutsideOptimizer;   // DDP305
 extern const Rule kModelMismatch;            // DDP306
 extern const Rule kOptimizerStale;           // DDP307
+extern const Rule kUpdateUndone;             // DDP308
 extern const Rule kDuplicateData;            // DDP401
 extern const Rule kNonfiniteGradient;        // DDP402
 extern const Rule kLossScaleDiffers;         // DDP403
@@ -175,6 +176,7 @@ inline constexpr const Rule* kRules[] = {
     &kUpdateOutsideOptimizer,
     &kModelMismatch,
     &kOptimizerStale,
+    &kUpdateUndone,
     &kDuplicateData,
     &kNonfiniteGradient,
     &kLossScaleDiffers,

@@ -72,6 +72,8 @@ printed() { grep -qE -- "$1" "$work/out" || fail "$last: stdout has no line like
 not_printed() { ! grep -qE -- "$1" "$work/out" || fail "$last: stdout has a line like: $1"; }
 said() { grep -qE -- "$1" "$work/err" || fail "$last: stderr has no line like: $1"; }
 # An error message: one that names the problem, and no stack of C++ frames.
+# All formats that the tool has.
+formats() { "$DDP_DOCTOR" report --help | sed -n 's/^ *--format //p' | tr '|' ' '; }
 complained() { said "$1"; ! grep -q "frame #" "$work/err" || fail "$last: a backtrace in the message"; }
 
 # For the stories about programs in Python.

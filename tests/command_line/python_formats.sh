@@ -59,11 +59,11 @@ cmp -s "$work/out" "$work/again/out" && fail "$last: the line did not move"
 [ "$(fingerprints "$work/r.sarif")" = "$before" ] || fail "$last: the fingerprint moved with the line"
 
 # On stdout, and again from the records; GitHub's step summary is appended to.
-for format in text json markdown junit sarif github gitlab prometheus; do
-  doctor 1 report "$work/sick" --format $format
-  case $format in text | markdown) ;; *) cp "$work/out" "$work/file"; valid $format "$work/file" ;; esac
+for format in $(formats); do
+  doctor 1 report "$work/sick" --format "$format"
+  cp "$work/out" "$work/file"; valid "$format" "$work/file"
 done
 echo 'What came before.' >"$work/summary"
 GITHUB_STEP_SUMMARY=$work/summary doctor 1 report "$work/sick" --format github
 [ "$(head -1 "$work/summary")" = 'What came before.' ] && grep -q '^### ddp-doctor: sick: DDP101' "$work/summary" || fail "$last: no step summary"
-doctor 2 report "$work/sick" --report "$work/r.doc"; complained 'use .txt, .json, .md, .html, .xml, .sarif, .prom, or name it'
+doctor 2 report "$work/sick" --report "$work/r.doc"; complained 'use .txt, .json, .*, or name it'

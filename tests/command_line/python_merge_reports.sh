@@ -84,8 +84,8 @@ doctor 1 report "$work/node1.json" "$work/node0.json" --format json
 json 'first["rule"] == "DDP301" and first["evidence"]["groups"] == ["0-1", "2-3"]'
 json '"open the run folders of two machines together" in first["prescription"]["text"].lower()'
 satisfies_the_schema "$work/out"
-for format in text markdown html junit sarif github gitlab prometheus; do
-  doctor 1 report "$work/node1.json" "$work/node0.json" --format $format
+for format in $(formats); do
+  doctor 1 report "$work/node1.json" "$work/node0.json" --format "$format"
   [ -s "$work/out" ] || fail "$last: nothing"
 done
 doctor 1 report "$work/node0" "$work/node1" --format json # and so they are opened

@@ -102,4 +102,14 @@ def check_prometheus(text):
         seen.add((found[1], found[2]))
 
 
-globals()["check_" + sys.argv[1]](open(sys.argv[2], encoding="utf-8").read())
+def check_markdown(text):
+    need(re.search(r"^#+ ", text, re.M), "no heading")
+
+
+def check_text(text):
+    need(re.search(r"^Verdict: ", text, re.M), "no verdict")
+
+
+check = globals().get("check_" + sys.argv[1])
+need(check, f"valid.py has no check_{sys.argv[1]}: what must hold for those who read the format")
+check(open(sys.argv[2], encoding="utf-8").read())

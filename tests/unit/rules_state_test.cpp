@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rules about the state of the replicas (DDP303 to DDP307): a run on which each fires, and
+// The rules about the state of the replicas (DDP303 to DDP308): a run on which each fires, and
 // healthy runs that come near to it. DDP301 and DDP302 are in rules_test.cpp.
 
 #include <gmock/gmock.h>
@@ -384,6 +384,55 @@ TEST(OptimizerStale, StaysQuietForStepsInWhichAnOptimizerHasNothingToDo) {
   run.usage(0, [](int, Usage& usage) { usage.in_optimizer = false; });
   EXPECT_FALSE(found("DDP307", run)) << "its turn comes in step 3";
 }
+
+// ---- DDP308
+
+// Each step adds 1 to every parameter. `lost`: of the first one it is taken back.
+RunBuilder trained(bool lost, int steps = 6) {
+  RunBuilder run(2, {"stem.bias", "head.weight"}, steps);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int step = 1; step <= steps; ++step) {
+      for (int tensor = 0; tensor < 2; ++tensor) {
+        const double before = lost && tensor == 0 ? 1.0 : step;
+        run.sample(rank, tensor, Stage::kWeightBefore, {before}, step, step);
+        run.sample(rank, tensor, Stage::kWeight, {before + 1.0}, step, step);
+      }
+    }
+  }
+  return run;
+}
+
+TEST(UpdateUndone, NamesTheParametersAndTheBroadcastThatOverwritesThem) {
+  RunBuilder run = trained(true);
+  Collective call;
+  call.op = "broadcast";
+  call.target = "weight of stem.bias";
+  call.file = "zero.py";
+  call.line = 53;
+  run.step(0, 3).calls = {call};
+  const auto finding = found("DDP308", run);
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(names_of(*finding), ElementsAre("stem.bias"));
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  EXPECT_EQ(finding->where->line, 53);
+  EXPECT_EQ(finding->evidence["steps_undone"], 5);
+  EXPECT_THAT(finding->message, HasSubstr("stem.bias (index 0) was undone"));
+}
+
+TEST(UpdateUndone, StaysQuietWhereUpdatesStay) { EXPECT_FALSE(found("DDP308", trained(false))); }
+
+TEST(UpdateUndone, StaysQuietForATrialThatIsTakenBackAsAWhole) {
+  RunBuilder run = trained(true);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int step = 1; step <= 6; ++step) {
+      run.sample(rank, 1, Stage::kWeightBefore, {1.0}, step, step);
+      run.sample(rank, 1, Stage::kWeight, {2.0}, step, step);
+    }
+  }
+  EXPECT_FALSE(found("DDP308", run));
+}
+
+TEST(UpdateUndone, StaysQuietForAFewSteps) { EXPECT_FALSE(found("DDP308", trained(true, 4))); }
 
 }  // namespace
 }  // namespace ddp_doctor
