@@ -112,6 +112,7 @@ extern const Rule kWrongProcessGroup;        // DDP112
 extern const Rule kRedundantSync;            // DDP113
 extern const Rule kNotReducedOverDimension;  // DDP114
 extern const Rule kCorruptedReduction;       // DDP115
+extern const Rule kGatherWithoutGradient;    // DDP116
 extern const Rule kUnusedParameters;         // DDP201
 extern const Rule kRankDependentGraph;       // DDP202
 extern const Rule kStepDependentGraph;       // DDP203
@@ -161,6 +162,7 @@ inline constexpr const Rule* kRules[] = {
     &kRedundantSync,
     &kNotReducedOverDimension,
     &kCorruptedReduction,
+    &kGatherWithoutGradient,
     &kUnusedParameters,
     &kRankDependentGraph,
     &kStepDependentGraph,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rules about gradients that come out as a multiple of their mean (DDP107, DDP108).
+// The rules about gradients that come out as a multiple of their mean (DDP107, DDP108), or lack a part (DDP116).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -315,6 +315,48 @@ TEST(ClipBeforeSync, StaysQuietWhereAReducerCameInBetween) {
   run.call(all_reduce("")).trace("F0+ B0+ C", 1);
   for (int rank : {0, 1}) run.sample(rank, 0, Stage::kCollectiveGradient, ramp(1.5));
   EXPECT_THAT(diagnosed(run), IsEmpty());
+}
+
+// ---- DDP116
+
+// Each step gathers activations; rank r's loss is 1 + r * `apart`.
+RunBuilder gathering(double apart, const std::string& in_backward = "") {
+  RunBuilder run(2, {"encoder.weight"}, 4);
+  for (int rank = 0; rank < 2; ++rank) {
+    run.record(rank).sites.push_back({"gather", 1, "clip.py", 30, {}});
+    run.record(rank).facts.push_back({1, "gather", "gradient", "\"function\""});
+  }
+  return run.each_step([=](int rank, StepRecord& step) {
+    step.loss = 1.0 + rank * apart;
+    Collective gather;
+    gather.op = "all_gather";
+    gather.moment = "forward";
+    gather.numel = 64;
+    gather.file = "clip.py";
+    gather.line = 30;
+    step.calls = {gather};
+    if (in_backward.empty()) return;
+    gather.op = in_backward;
+    gather.moment = "backward";
+    step.calls.push_back(gather);
+  });
+}
+
+TEST(GatherWithoutGradient, IsLikelyWhereEachRankHasALossOfItsOwn) {
+  const auto finding = found("DDP116", gathering(0.5));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->severity, Severity::kWarning);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  EXPECT_EQ(finding->where->line, 30);
+  EXPECT_THAT(finding->message, HasSubstr("the backward of the function"));
+}
+
+TEST(GatherWithoutGradient, StaysQuietWhereTheBackwardSumsGradients) {
+  EXPECT_FALSE(found("DDP116", gathering(0.5, "all_reduce")));
+}
+
+TEST(GatherWithoutGradient, StaysQuietWhereAllRanksComputeTheSameLoss) {
+  EXPECT_FALSE(found("DDP116", gathering(0.0)));
 }
 
 }  // namespace

@@ -278,7 +278,8 @@ const Rule kUnusedParameters = {.code = "DDP201",
                                 .names_unused = NamesUnused::kEverywhere,
                                 // The reducer never finishes: every gradient of the step stays
                                 // local, and the next forward raises.
-                                .explains = {{&kGradientsOutOfSync},
+                                .explains = {{&kGatherWithoutGradient},
+                                             {&kGradientsOutOfSync},
                                              {&kPartialSync},
                                              {&kStepDependentGraph},
                                              {&kWeightsDrift},

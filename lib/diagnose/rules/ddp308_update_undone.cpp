@@ -13,7 +13,7 @@
 namespace ddp_doctor {
 namespace {
 
-constexpr std::size_t kEnough = 4;  // steps
+constexpr std::size_t kPairs = 4;  // steps
 
 // Two consecutive steps that were examined on every rank.
 using Pair = std::pair<const TimelineStep*, const TimelineStep*>;
@@ -70,7 +70,7 @@ Verdict check_update_undone(const Timeline& timeline) {
         times += what == After::kUndone ? 1 : 0;
         if (what == After::kKept) kept.insert(id);
       }
-      if (times < kEnough || times < pairs.size()) continue;
+      if (times < kPairs || times < pairs.size()) continue;
       undone.insert(id);
       ranks.insert(rank);
     }
@@ -113,7 +113,7 @@ const Rule kUpdateUndone = {.code = "DDP308",
                             .severity = Severity::kError,
                             .headline = "what the optimizer writes to some parameters is undone",
                             .check = check_update_undone,
-                            .needs = {.steps = kEnough + 1},
+                            .needs = {.steps = kPairs + 1},
                             .on_mesh = OnMesh::kHolds};
 
 }  // namespace ddp_doctor

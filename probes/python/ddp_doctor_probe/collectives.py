@@ -28,6 +28,7 @@ class Collectives:
         self.exchanged = 0  # numbers, between the last step and this one's forward
         self.weights = None  # numbers in all parameters, where it was asked for in this step
         self.looks_left = MAX_LOOKS
+        self.gathers = False  # the collective in progress gathers activations
         self.without = []  # parameters whose gradient is not in `targets`
         self.reduced_numbers = collections.deque(maxlen=MAX_NUMBERS)
 
@@ -56,6 +57,9 @@ class Collectives:
             session.backwards.examine_gradients(native.COLLECTIVE, session.tensors.parameters())
         if not target and numel > 1 and op not in POINT_TO_POINT:
             self.exchanges(moment)
+        self.gathers = session.recording and not target and numel > 1 and op.startswith("all_gather") and moment in ("outside", "forward")
+        if self.gathers and places.in_function(self.torch.autograd.function.FunctionCtx):
+            self.notes_gather("function")
         dtype = str(tensors[0].dtype)[len("torch."):] if tensors else ""
         self.number = session.record.collective(
             op not in POINT_TO_POINT, op, reduce, dtype, numel, sum(t.numel() * t.element_size() for t in tensors), group_key(self.torch, group),
@@ -80,6 +84,13 @@ class Collectives:
         session = self.session
         if session.record.moment() in BETWEEN_STEPS:
             session.site("cut")
+            if self.gathers:
+                self.notes_gather("outside")
+
+    def notes_gather(self, gradient):
+        """Activations of other ranks, that a loss may depend on: what becomes of their gradient."""
+        self.session.site("gather")
+        self.session.fact("gather", "gradient", gradient)
 
     def exchanges(self, moment):
         """Ranks exchange tensors that are neither gradients nor weights: in both directions of the graph, these are activations."""

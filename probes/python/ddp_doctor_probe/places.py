@@ -98,15 +98,28 @@ def called_by(folder, through):
 
 def in_forward(context):
     """Whether the forward of a module, or of an autograd function, whose first argument is a `context`, is on the stack."""
-    frame = sys._getframe(1)
+    return any(_is_of_module(frame) or _is_of_function(frame, context) for frame in _frames())
+
+
+def in_function(context):
+    """Whether that of an autograd function is."""
+    return any(_is_of_function(frame, context) for frame in _frames())
+
+
+def _frames():
+    frame = sys._getframe(2)
     while frame is not None:
-        code = frame.f_code
-        if code.co_name == "_call_impl" and _kind(code.co_filename) == _TORCH:
-            return True
-        if code.co_name == "forward" and code.co_argcount and isinstance(frame.f_locals.get(code.co_varnames[0]), context):
-            return True
+        yield frame
         frame = frame.f_back
-    return False
+
+
+def _is_of_module(frame):
+    return frame.f_code.co_name == "_call_impl" and _kind(frame.f_code.co_filename) == _TORCH
+
+
+def _is_of_function(frame, context):
+    code = frame.f_code
+    return code.co_name == "forward" and code.co_argcount and isinstance(frame.f_locals.get(code.co_varnames[0]), context)
 
 
 def raised_at(trace):
