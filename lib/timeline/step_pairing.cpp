@@ -40,6 +40,16 @@ bool reduces_over_all(const RankRecord& record, std::size_t count) {
          });
 }
 
+bool ends_a_join(const Fact& fact) { return fact.subject == "join" && fact.key == "ended"; }
+
+bool is_before_the_end_of_a_join(const std::vector<RankRecord>& records, std::int64_t step) {
+  return std::ranges::any_of(records, [&](const RankRecord& record) {
+    return std::ranges::any_of(record.facts, [&](const Fact& fact) {
+      return ends_a_join(fact) && fact.step >= step;
+    });
+  });
+}
+
 // The first step that the ranks made after different numbers of reductions.
 std::optional<Unpaired> made_apart(const std::vector<RankRecord>& records) {
   std::map<std::int64_t, std::map<int, std::int64_t>> before;  // by step and rank
@@ -58,7 +68,10 @@ std::optional<Unpaired> made_apart(const std::vector<RankRecord>& records) {
     const bool same = std::all_of(
         counts.begin(), counts.end(),
         [first = counts.begin()->second](const auto& count) { return count.second == first; });
-    if (!same && counts.size() == records.size()) return Unpaired{step, false, counts};
+    if (same || counts.size() < records.size()) continue;
+    // An optimizer that takes part in a Join steps for a rank that has no batches left.
+    if (is_before_the_end_of_a_join(records, step)) return Unpaired{step, true, {}};
+    return Unpaired{step, false, counts};
   }
   return {};
 }
@@ -68,7 +81,7 @@ std::optional<Unpaired> after_join(const std::vector<RankRecord>& records) {
   std::map<std::int64_t, std::set<std::int64_t>> ends;  // by the number of the Join: current steps
   for (const auto& record : records) {
     for (const auto& fact : record.facts) {
-      if (fact.subject != "join" || fact.key != "ended") continue;
+      if (!ends_a_join(fact)) continue;
       const auto number = nlohmann::json::parse(fact.value, nullptr, false);
       if (number.is_number_integer()) ends[number.get<std::int64_t>()].insert(fact.step);
     }
