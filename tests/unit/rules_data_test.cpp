@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <nlohmann/json.hpp>
+
 #include "tests/unit/run_builder.h"
 
 namespace ddp_doctor {
@@ -231,6 +234,49 @@ TEST(SamplerOrderRepeats, SeesItInSpiteOfThem) {
   const auto finding = found("DDP404", run.run);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->evidence["repeated"], 1);
+}
+
+// ---- DDP401, parts of the data that overlap
+
+// Each step gives each rank eight samples; `of` numbers the first of them.
+RunBuilder dealt(const std::function<int(int rank, int step)>& of) {
+  RunBuilder run(2, {"a.weight", "b.weight"}, 6);
+  run.wrapper({}).tensors([](int, TensorInfo& tensor) { tensor.wrapper = 0; }).trace("F0+ B0+", 1);
+  for (int rank = 0; rank < 2; ++rank) {
+    run.record(rank).facts.push_back({0, "wrapper 0", "ranks", "[0,1]"});
+    for (int step = 1; step <= 6; ++step) {
+      nlohmann::json samples = nlohmann::json::array();
+      for (int i = 0; i < 8; ++i) samples.push_back(of(rank, step) + i);
+      run.record(rank).facts.push_back({step, "inputs", "samples", samples.dump()});
+    }
+  }
+  return run;
+}
+
+TEST(DuplicateData, SeesPartsThatOverlap) {
+  const auto finding =
+      found("DDP401",
+            dealt([](int rank, int step) { return step == 3 ? 1000 : 100 * rank + 10 * step; }));
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->certainty, Certainty::kLikely);
+  EXPECT_EQ(finding->evidence["samples_in_common"], 8);
+  EXPECT_EQ(finding->evidence["samples_of_a_rank"], 48);
+}
+
+TEST(DuplicateData, StaysQuietForPartsThatAreDisjoint) {
+  EXPECT_FALSE(found("DDP401", dealt([](int rank, int step) { return 100 * rank + 10 * step; })));
+}
+
+TEST(DuplicateData, StaysQuietWhereARankIsGivenSamplesAgain) {
+  EXPECT_FALSE(
+      found("DDP401", dealt([](int rank, int step) { return rank == 0 ? 10 * step : 10; })));
+}
+
+TEST(DuplicateData, StaysQuietForPassesThatTakeThePartsInTurns) {
+  EXPECT_FALSE(found("DDP401", dealt([](int rank, int step) {
+                       const int pass = (step - 1) / 3;
+                       return 100 * ((rank + pass) % 2) + 10 * ((step - 1) % 3);
+                     })));
 }
 
 }  // namespace

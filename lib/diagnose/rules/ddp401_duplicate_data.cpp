@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lib/diagnose/data_overlap.h"
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
 
@@ -99,7 +100,7 @@ std::map<std::int64_t, std::string> inputs_of(const Timeline& timeline, int rank
   std::map<std::int64_t, std::string> inputs;
   if (const auto* record = timeline.record(rank)) {
     for (const auto& fact : record->facts) {
-      if (fact.subject == "inputs") inputs[fact.step] = fact.value;
+      if (fact.subject == "inputs" && fact.key == "checksum") inputs[fact.step] = fact.value;
     }
   }
   return inputs;
@@ -245,6 +246,37 @@ std::vector<Finding> samplers_apart(const Timeline& timeline) {
   return {};
 }
 
+// Parts of the data that are not disjoint.
+std::vector<Finding> overlapping_parts(const Timeline& timeline) {
+  if (!wrapped_together(timeline) || std::ranges::any_of(timeline.steps, [](const auto& step) {
+        return step.complete() && computes_together(step);
+      }))
+    return {};
+  const auto overlap = overlap_of_data(timeline);
+  if (!overlap) return {};
+  Finding finding = finding_of(kDuplicateData);
+  finding.certainty = Certainty::kLikely;
+  finding.where = where(timeline, "forward");
+  finding.ranks = overlap->ranks;
+  finding.first_step = overlap->first_step;
+  finding.evidence["kind"] = "overlap";
+  finding.evidence["samples_in_common"] = overlap->common;
+  finding.evidence["samples_of_a_rank"] = overlap->each;
+  finding.evidence["last_step"] = overlap->last_step;
+  finding.message = fmt::format(
+      "In steps {} to {} {} of the {} samples that {} was given came to {}, too, while none came "
+      "twice to one rank: the ranks' parts of the data overlap, so others are trained on by "
+      "nobody.",
+      overlap->first_step, overlap->last_step, overlap->common, overlap->each,
+      ranks_of({overlap->ranks.back()}), ranks_of({overlap->ranks.front()}));
+  finding.prescription = {
+      "Let every rank make the same order of the data (one seed and epoch for all, a generator of "
+      "its own) before it takes its part, as DistributedSampler does: a seed that contains the "
+      "rank, or a generator that one rank used more often, gives each another order.",
+      ""};
+  return {finding};
+}
+
 // A model beside a wrapped one whose gradients nobody synchronizes: a reference that every rank
 // trains alike on purpose.
 bool is_a_reference(const Timeline& timeline, const std::vector<const TimelineStep*>& steps) {
@@ -281,8 +313,10 @@ Verdict check_duplicate_data(const Timeline& timeline) {
     }
   }
   if (!is_pattern(same, seen)) {
-    auto apart = samplers_apart(timeline);
-    return apart.empty() ? same_inputs(timeline) : apart;
+    for (const auto& check : {samplers_apart, same_inputs, overlapping_parts}) {
+      if (auto found = check(timeline); !found.empty()) return found;
+    }
+    return std::vector<Finding>{};
   }
   finding.where = where(timeline, "backward");
   finding.ranks.assign(ranks.begin(), ranks.end());
