@@ -7,7 +7,7 @@
 
 namespace ddp_doctor {
 
-// The Python probe has the same fields in the same order, as a structure of ctypes (tensors.py).
+// The Python probe has the same fields in the same order, as a structure of ctypes (entry.py).
 struct Parameter {
   std::int64_t numel = 0;
   std::int64_t since = 0;     // backward passes before it was found

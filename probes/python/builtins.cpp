@@ -58,7 +58,7 @@ namespace {
 using ddp_doctor::Parameter;
 using ddp_doctor::Reach;
 
-// ---- what Python shares: ctypes structures of the same layout (tensors.py, backwards.py)
+// ---- what Python shares: ctypes structures of the same layout (entry.py, backwards.py)
 
 struct Backwards {
   ddpd_record* record;   // null: closed

@@ -561,6 +561,7 @@ def _forks(torch):
     def forget():
         if session.current is not None:
             session.current.closed = True
+            session.current.backwards.close()
         session.current = None
 
     os.register_at_fork(after_in_child=forget)
