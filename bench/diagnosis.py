@@ -12,7 +12,6 @@ of the ranks, examined steps and parameters, each by itself, and the exponent by
 what the system spends on bringing the records back from the disk depends on how many of them its cache still holds. Needs no torch.
 """
 import argparse
-import array
 import contextlib
 import ctypes
 import json
@@ -25,14 +24,17 @@ import sys
 import tempfile
 import time
 
+import made_up
+
 WARMUP = 20
 ELEMENTS = 64
 
 
-def write_rank(native, folder, rank, options):
+def write_rank(probe, folder, rank, options):
+    native, entry = probe
     record = native.Record(os.fspath(folder), {
         "rank": rank, "world_size": options.ranks, "probe": "python", "program": "made-up",
-        "details": {"every": str(options.every), "warmup": str(WARMUP)},
+        "details": {"every": str(options.every), "warmup": str(WARMUP)}, "every": options.every, "warmup": WARMUP,
     }, 0)
     ids = list(range(options.parameters))
     on_mesh = options.mesh[1] > 1
@@ -59,28 +61,27 @@ def write_rank(native, folder, rank, options):
         return [base + 4 * (offset % 3300 + shards[i]) + bytes_ * i for i in ids]
 
     both = native.DIGEST | native.SAMPLE
-    flags = native.USED | native.REACHED_KNOWN | native.REACHED | native.IN_OUTPUT_KNOWN | native.IN_OUTPUT | native.IN_OPTIMIZER
-    used = array.array("i", (number for i in ids for number in (i, flags, 1, 1)))
+    steps = made_up.Steps(record, entry, options.parameters, ELEMENTS, wrapped=not on_mesh)
     for step in range(options.steps + 1):
-        examined = step <= WARMUP or step % options.every == 0
-        row = {"step": step, "examined": examined, "trace": "F0+ B0+", "backwards": 1, "forwards_through_wrapper": 1, "loss": 1.0,
-               "duration_ns": 1000000, "started_ns": step * 1000000}
-        if step == 0:
-            row.update(trace="", backwards=0, forwards_through_wrapper=0)
-        elif examined:
+        examined = step == 0 or record.is_recorded()
+        if step > 0:
+            steps.trains()
+        if step > 0 and examined:
             record.observe(native.LOCAL, both, ids, at(step * 31 + rank * 7))
             reduced = at(step)
             record.observe(native.REDUCED, both, ids, reduced)
             if options.bug and step >= options.bug and rank == options.ranks - 1:
                 reduced[-1] += 4
             record.observe(native.GRADIENT, both, ids, reduced)
-            record.usages(used)
         if examined:
             weights = at(step * 17)
             if options.bug and step >= options.bug and rank == options.ranks - 1:
                 weights[-1] += 4
             record.observe(native.WEIGHT, both, ids, weights)
-        record.step(row)
+        if step == 0:
+            steps.initial()
+        else:
+            steps.ends(1_000_000)
     record.write("event", {"step": options.steps, "time_ns": 1, "kind": "end", "phase": "finished", "text": ""})
     record.close()
 
@@ -135,7 +136,7 @@ def examine(options):
     """Seconds of processor time that the report took, with --fit a second one."""
     doctor = pathlib.Path(options.doctor).absolute()
     sys.path.insert(0, str(doctor.parent.parent / "libexec/ddp-doctor/python"))
-    from ddp_doctor_probe import native
+    from ddp_doctor_probe import entry, native
 
     with contextlib.ExitStack() as stack:
         folder = options.out or stack.enter_context(tempfile.TemporaryDirectory(prefix="ddp-doctor-bench-"))
@@ -143,7 +144,7 @@ def examine(options):
         run.mkdir(parents=True)
         begin = time.monotonic()
         for rank in range(options.ranks):
-            write_rank(native, run, rank, options)
+            write_rank((native, entry), run, rank, options)
         exits = [{"rank": rank, "kind": "exited", "code": 0, "time_ns": 1, "step": options.steps + 1, "phase": "finished", "last_words": ""}
                  for rank in range(options.ranks)]
         (run / "run.json").write_text(json.dumps({

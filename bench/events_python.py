@@ -23,7 +23,7 @@ def main():
 
         def call():
             record.call_ends(record.call_begins(7, True, "all_reduce", "sum", "float32", 1024, "", "before-step",
-                                                "gradient of transformer.h.11.mlp.c_proj.weight", ("/home/user/train.py", 42)))
+                                                "gradient of transformer.h.11.mlp.c_proj.weight", "/home/user/train.py", 42))
 
         for name, event in (("progress_map", lambda: record.enter(native.FORWARD, 7)), ("call_log", call)):
             best = min(timeit.repeat(event, number=TIMES, repeat=ROUNDS)) / TIMES

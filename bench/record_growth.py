@@ -8,13 +8,14 @@ usage: record_growth.py --doctor BUILD/bin/ddp-doctor [--steps 432000] [--parame
 usage, all of them other values than in the step before.
 """
 import argparse
-import array
 import ctypes
 import os
 import pathlib
 import sys
 import tempfile
 import time
+
+import made_up
 
 WARMUP = 20
 ELEMENTS = 64
@@ -28,18 +29,16 @@ def main():
     options = parser.parse_args()
     doctor = pathlib.Path(options.doctor).absolute()
     sys.path.insert(0, str(doctor.parent.parent / "libexec/ddp-doctor/python"))
-    from ddp_doctor_probe import native
+    from ddp_doctor_probe import entry, native
 
     ids = list(range(options.parameters))
-    flags = native.USED | native.REACHED_KNOWN | native.REACHED | native.IN_OUTPUT_KNOWN | native.IN_OUTPUT | native.IN_OPTIMIZER
-    used = array.array("i", (number for i in ids for number in (i, flags, 1, 1)))
     values = (ctypes.c_float * (options.parameters * ELEMENTS))(*range(options.parameters * ELEMENTS))
     changing = (ctypes.c_int32 * (options.parameters * ELEMENTS)).from_buffer(values)
     pointers = [ctypes.addressof(values) + 4 * ELEMENTS * i for i in ids]
     both = native.DIGEST | native.SAMPLE
 
     with tempfile.TemporaryDirectory(prefix="ddp-doctor-bench-") as folder:
-        record = native.Record(folder, {"rank": 0, "world_size": 1, "probe": "python", "program": "made-up", "details": {}}, 0)
+        record = native.Record(folder, {"rank": 0, "world_size": 1, "probe": "python", "program": "made-up", "details": {}, "every": options.every, "warmup": WARMUP}, 0)
         record.tensors([
             {"id": i, "name": f"layers.{i}.weight", "kind": "parameter", "dtype": "float32", "sizes": [ELEMENTS], "trainable": True,
              "ddp_index": i, "module": f"layers.{i}", "wrapper": 0} for i in ids])
@@ -52,19 +51,18 @@ def main():
                 changing[ELEMENTS * i + 4] = 8 * number + stage  # one of those that are sampled
             record.observe(stage, both, ids, pointers)
 
+        steps = made_up.Steps(record, entry, options.parameters, ELEMENTS)
         begin, examined = time.monotonic(), 0
         print("| steps | examined | record | bytes per step and parameter |\n|---|---|---|---|")
         for step in range(1, options.steps + 1):
-            row = {"step": step, "trace": "F0+ B0+", "backwards": 1, "forwards_through_wrapper": 1, "loss": 1.0, "duration_ns": 200_000_000,
-                   "started_ns": step * 200_000_000, "examined": step <= WARMUP or step % options.every == 0}
-            if row["examined"]:
+            steps.trains()
+            if record.is_recorded():
                 examined += 1
                 look(native.LOCAL, step)
                 look(native.REDUCED, step)
                 record.observe(native.GRADIENT, both, ids, pointers)
-                record.usages(used)
                 look(native.WEIGHT, step)
-            record.step(row)
+            steps.ends(200_000_000)
             if step in (1000, 10_000, options.steps) or step % (options.steps // 6) == 0:
                 print(f"| {step:,} | {examined:,} | {size() / 1e6:,.0f} MB | {size() / step / options.parameters:.1f} |", flush=True)
         record.close()

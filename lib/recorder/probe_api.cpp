@@ -271,6 +271,12 @@ void ddpd_backward_begins(ddpd_record* record, const char* file, int line, int w
   guarded([&] { record->backward_begins(file, line, what); });
 }
 
+int ddpd_gradient_arrives(ddpd_record* record, void* parameter) {
+  bool look = false;
+  guarded([&] { look = record->gradient_arrives(*static_cast<Parameter*>(parameter), true); });
+  return static_cast<int>(look);
+}
+
 int ddpd_is_still_local(ddpd_record* record, const void* parameter) {
   bool is = false;
   guarded([&] { is = record->passes.is_still_local(*parameter_at(parameter)); });
@@ -350,6 +356,18 @@ int64_t ddpd_cover(ddpd_record* record, int optimizer, int64_t elsewhere_count,
       ids[found++] = parameter->id;
   });
   return found;
+}
+
+void ddpd_usages(ddpd_record* record, int optimizer) {
+  const ParameterView view{
+      .reach = [](const Parameter&) { return Reach(); },
+      .requires_grad = [](const Parameter& parameter) { return parameter.trainable; },
+      .has_gradient = [](const Parameter&) { return false; },
+      .has_any_gradient = [](const Parameter&) { return false; }};
+  guarded([&] {
+    const auto& covered = record->covered(optimizer);
+    record->set_usages_of(optimizer, {covered.begin(), covered.end()}, view);
+  });
 }
 
 int ddpd_step_begins(ddpd_record* record) { return static_cast<int>(record->passes.step_begins()); }

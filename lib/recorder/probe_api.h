@@ -114,6 +114,8 @@ void ddpd_forget_forwards(ddpd_record* record);
 
 /* At this line of the program; `what` is to be taken from local gradients. */
 void ddpd_backward_begins(ddpd_record* record, const char* file, int line, int what);
+/* A gradient has arrived: whether to look at it now, since it is still this rank's own. */
+int ddpd_gradient_arrives(ddpd_record* record, void* parameter);
 /* A gradient of the program's own making is reduced by hand in a backward: whether it is to be
  * looked at now. Whether it was. */
 int ddpd_is_still_local(ddpd_record* record, const void* parameter);
@@ -154,6 +156,8 @@ int64_t ddpd_backwards_before(ddpd_record* record, int optimizer);
  * ids go to `ids`, which has room for all. Returns how many. */
 int64_t ddpd_cover(ddpd_record* record, int optimizer, int64_t elsewhere_count,
                    void* const* elsewhere, int64_t count, void* const* all, int32_t* ids);
+/* How those parameters were used in the step that ends, as far as events tell it. */
+void ddpd_usages(ddpd_record* record, int optimizer);
 /* Whether it is not inside another. */
 int ddpd_step_begins(ddpd_record* record);
 void ddpd_gradients_taken(ddpd_record* record);

@@ -99,7 +99,7 @@ const std::vector<Parameter*>& Recorder::cover(int optimizer, std::span<Paramete
   return known.covered;
 }
 
-void Recorder::set_usages_of(int optimizer, std::span<const Parameter* const> parameters,
+void Recorder::set_usages_of(int optimizer, const std::vector<const Parameter*>& parameters,
                              const ParameterView& view) {
   const UsageFacts facts{of(optimizer).begin, history.counts, of(optimizer).held, view};
   std::vector<Usage> usages;

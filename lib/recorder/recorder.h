@@ -54,11 +54,12 @@ class Recorder : public RankWriter {
   // Which of `all` its steps answer for, as others hold `elsewhere`; from now on.
   const std::vector<Parameter*>& cover(int optimizer, std::span<Parameter* const> elsewhere,
                                        std::span<Parameter* const> all);
+  const std::vector<Parameter*>& covered(int optimizer) const { return of(optimizer).covered; }
   std::int64_t backwards_before(int optimizer) const {
     return of(optimizer).begin.counts.backwards;
   }
   // Of the step that ends: `facts` but for what the machine knows.
-  void set_usages_of(int optimizer, std::span<const Parameter* const> parameters,
+  void set_usages_of(int optimizer, const std::vector<const Parameter*>& parameters,
                      const ParameterView& view);
   // `row`: without what was counted; its `optimizer` is -1 for step 0. Can be written again.
   void take_row(const StepRecord& row);

@@ -44,9 +44,8 @@ bool ends_a_join(const Fact& fact) { return fact.subject == "join" && fact.key =
 
 bool is_before_the_end_of_a_join(const std::vector<RankRecord>& records, std::int64_t step) {
   return std::ranges::any_of(records, [&](const RankRecord& record) {
-    return std::ranges::any_of(record.facts, [&](const Fact& fact) {
-      return ends_a_join(fact) && fact.step >= step;
-    });
+    return std::ranges::any_of(
+        record.facts, [&](const Fact& fact) { return ends_a_join(fact) && fact.step >= step; });
   });
 }
 

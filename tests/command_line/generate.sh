@@ -33,7 +33,7 @@ completes 'ddp-doctor run --form' --format
 completes 'ddp-doctor run --format js' json
 completes 'ddp-doctor run --format=j' json junit
 completes 'ddp-doctor check --quiet --fail-on ' error warning advice never
-completes 'ddp-doctor explain DDP30' DDP301 DDP302 DDP303 DDP304 DDP305 DDP306 DDP307
+completes 'ddp-doctor explain DDP60' DDP601 DDP602
 completes 'ddp-doctor demo o' orphan
 completes 'ddp-doctor run --steps ' ''
 completes 'ddp-doctor run --strategies by' bypass

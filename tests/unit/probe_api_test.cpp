@@ -65,7 +65,7 @@ TEST_F(ProbeApi, WritesAStepWithWhatWasObservedInIt) {
   Parameter reduced, used;
   reduced.in_wrapper = reduced.in_reducer = 0;
   EXPECT_FALSE(ddpd_is_still_local(record, &reduced));
-  EXPECT_TRUE(record->gradient_arrives(reduced, true));
+  EXPECT_TRUE(ddpd_gradient_arrives(record, &reduced));
   EXPECT_FALSE(ddpd_backward_ends(record, 0, 0, 1));
   EXPECT_EQ(ddpd_backward_of(record, 0), DDPD_TOUCHED | DDPD_SYNCHRONIZED);
   for (int i = 0; i < 2; ++i)
@@ -82,6 +82,7 @@ TEST_F(ProbeApi, WritesAStepWithWhatWasObservedInIt) {
   EXPECT_TRUE(ddpd_step_ends(record));
   const ddpd_row row{
       .started_ns = 5, .duration_ns = 6, .scale = 8, .optimizer = optimizer, .skipped = 0};
+  ddpd_usages(record, optimizer);
   ddpd_take_row(record, &row);
   ASSERT_EQ(ddpd_write_row(record, 1, 7), 0) << ddpd_error();
   ddpd_step_closed(record, optimizer);
@@ -101,6 +102,8 @@ TEST_F(ProbeApi, WritesAStepWithWhatWasObservedInIt) {
   ASSERT_THAT(step.observations, SizeIs(2));
   EXPECT_EQ(step.observations[1].digest.l2_norm, 5.0);
   EXPECT_THAT(step.samples[0].values, ElementsAre(1, 2, 3, 4));
+  ASSERT_THAT(step.usages, SizeIs(1));
+  EXPECT_TRUE(step.usages[0].used && step.usages[0].in_optimizer);
   EXPECT_EQ(step.backwards, 1);
   EXPECT_EQ(step.scale, 8);
   EXPECT_EQ(step.probe_ns, 7);

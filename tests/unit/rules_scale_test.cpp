@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rules about gradients that come out as a multiple of their mean (DDP107, DDP108), or lack a part (DDP116).
+// The rules about gradients that come out as a multiple of their mean (DDP107, DDP108), or lack a
+// part (DDP116).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
