@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <numeric>
-#include <sstream>
 
 #include "lib/diagnose/facts.h"
 
@@ -40,9 +39,7 @@ std::vector<int> members_of(const Timeline& timeline, const std::string& group) 
     std::iota(members.begin(), members.end(), 0);
     return members;
   }
-  std::istringstream list(group);
-  for (std::string rank; std::getline(list, rank, ',');) members.push_back(std::stoi(rank));
-  return members;
+  return ranks_in(group);
 }
 
 bool by_hand(const LoggedCall& call) {

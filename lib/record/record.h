@@ -172,6 +172,9 @@ struct Site {
 // The number in "optimizer 1" or "step 1", if `text` is one of that kind.
 std::optional<int> number_in(std::string_view text, std::string_view kind);
 
+// The ranks in "0,1", as groups are recorded; without what is no number.
+std::vector<int> ranks_in(std::string_view group);
+
 // Any other fact that a rule may need, noted when it becomes true: docs/record.md lists them.
 struct Fact {
   std::int64_t step = 0;  // the current step

@@ -10,17 +10,6 @@
 namespace ddp_doctor {
 namespace {
 
-// The ranks of a call's group, "0,2".
-Ranks ranks_in(const std::string& group) {
-  Ranks ranks;
-  for (std::size_t at = 0; at < group.size(); at = group.find(',', at) + 1) {
-    ranks.push_back(std::stoi(group.substr(at)));
-    if (group.find(',', at) == std::string::npos) break;
-  }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
 // The process groups that the program uses, those together that do not overlap.
 std::vector<std::set<Ranks>> process_groups(const Timeline& timeline) {
   std::set<std::string> groups;
@@ -36,7 +25,8 @@ std::vector<std::set<Ranks>> process_groups(const Timeline& timeline) {
   };
   std::vector<std::set<Ranks>> partitions;
   for (const auto& group : groups) {
-    const Ranks ranks = ranks_in(group);
+    Ranks ranks = ranks_in(group);
+    std::sort(ranks.begin(), ranks.end());
     auto home = std::find_if(partitions.begin(), partitions.end(), [&](const auto& partition) {
       return std::none_of(partition.begin(), partition.end(), [&](const Ranks& other) {
         return other != ranks && overlap(other, ranks);

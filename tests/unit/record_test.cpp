@@ -404,5 +404,14 @@ TEST(PhaseNames, AreDistinct) {
   EXPECT_STREQ(name_of(Phase::kFinished), "finished");
 }
 
+TEST(Record, TakesNoNumberFromADamagedSubject) {
+  EXPECT_EQ(number_in("optimizer 12", "optimizer"), 12);
+  for (const char* damaged : {"optimizer", "optimizer ", "optimizer x", "optimizer 1x", "wrapper 1",
+                              "optimizer 99999999999"})
+    EXPECT_FALSE(number_in(damaged, "optimizer")) << damaged;
+  EXPECT_THAT(ranks_in("2,0"), testing::ElementsAre(2, 0));
+  EXPECT_THAT(ranks_in("0,x,,3,"), testing::ElementsAre(0, 3));
+}
+
 }  // namespace
 }  // namespace ddp_doctor
