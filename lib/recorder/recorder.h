@@ -36,7 +36,7 @@ class Recorder : public RankWriter {
   // Whether other ranks' calls are paired with it.
   bool pairs_calls_of(int wrapper) const { return made(wrapper).group.has_value(); }
 
-  // ---- backwards. `where`: of the program's call; `what` to take from local gradients
+  // ---- backwards. Where the program called it, and what to take from local gradients
   void backward_begins(const std::string& file, int line, int what);
   int what_of_gradients() const { return what_; }
   // Whether to look at the gradient now: later it will have been reduced.
@@ -58,7 +58,7 @@ class Recorder : public RankWriter {
   std::int64_t backwards_before(int optimizer) const {
     return of(optimizer).begin.counts.backwards;
   }
-  // Of the step that ends: `facts` but for what the machine knows.
+  // How these took part in the step that ends.
   void set_usages_of(int optimizer, const std::vector<const Parameter*>& parameters,
                      const ParameterView& view);
   // `row`: without what was counted; its `optimizer` is -1 for step 0. Can be written again.
