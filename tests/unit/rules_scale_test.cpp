@@ -349,6 +349,7 @@ TEST(GatherWithoutGradient, IsLikelyWhereEachRankHasALossOfItsOwn) {
   EXPECT_EQ(finding->severity, Severity::kWarning);
   EXPECT_EQ(finding->certainty, Certainty::kLikely);
   EXPECT_EQ(finding->where->line, 30);
+  EXPECT_EQ(finding->evidence["how"], "function");
   EXPECT_THAT(finding->message, HasSubstr("the backward of the function"));
 }
 

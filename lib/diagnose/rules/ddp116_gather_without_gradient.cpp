@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lib/diagnose/calls.h"
@@ -62,8 +63,8 @@ Verdict check_gather_without_gradient(const Timeline& timeline) {
   finding.first_step = first;
   finding.where = where(timeline, "gather");
   finding.evidence["steps"] = apart;
-  finding.evidence["how"] = how->value;
-  const bool in_function = how->value == "\"function\"";
+  finding.evidence["how"] = nlohmann::json::parse(how->value);
+  const bool in_function = finding.evidence["how"] == "function";
   finding.message = fmt::format(
       "In {} ranks gathered activations of each other, and each computed a loss of its own from "
       "them; but {}. So what the other ranks' losses say about a rank's activations is missing "
