@@ -5,13 +5,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CI=true
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+export PIP_NO_CACHE_DIR=1  # pip's torch comes with 3 GB of CUDA, which would be kept twice
 steps=()
 closing=""
 
 step() {
   end_step
   current=$1 begun=$SECONDS
-  printf '\n=== %s (%s s since start)\n' "$current" "$SECONDS"
+  printf '\n=== %s (%s s since start, %s free)\n' "$current" "$SECONDS" "$(df -h --output=avail . | tail -n 1 | tr -d ' ')"
 }
 
 end_step() {
