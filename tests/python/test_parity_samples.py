@@ -84,6 +84,7 @@ class Join(unittest.TestCase):
         self.assertEqual(rows(torch.zeros(3)), (3,))  # of samples
         self.assertEqual(rows(torch.zeros(7)), (7,))
         self.assertEqual(rows(torch.zeros(12), {"x": torch.zeros(3, 4)}), (12,))  # of no tokens
+        self.assertEqual(rows(torch.zeros(12), {"x": torch.zeros(3, 4, 8)}), (3, 4))  # of frames
 
     def test_inputs_and_labels(self):
         a, b = [numbers(0, 4, 3), torch.arange(4)], [numbers(50, 4, 3), torch.arange(4, 8)]

@@ -14,6 +14,7 @@
 #include "lib/error.h"
 #include "lib/log.h"
 #include "tool/launch/namespace.h"
+#include "tool/launch/scratch_folder.h"
 
 namespace ddp_doctor {
 namespace {
@@ -99,7 +100,7 @@ void add_folder(std::vector<fs::path>& folders, const fs::path& path) {
   folders.push_back(std::move(folder));
 }
 
-fs::path make_store(const std::vector<fs::path>& folders) {
+std::unique_ptr<ScratchFolder> make_store(const std::vector<fs::path>& folders) {
   std::vector<std::string> candidates = {"/tmp", "/var/tmp", "/dev/shm"};
   if (const char* given = std::getenv("TMPDIR"); given != nullptr && *given != '\0')
     candidates.insert(candidates.begin(), given);
@@ -111,23 +112,12 @@ fs::path make_store(const std::vector<fs::path>& folders) {
     if (failure || std::any_of(folders.begin(), folders.end(),
                                [&](const fs::path& folder) { return lies_in(real, folder); }))
       continue;
-    std::string pattern = (real / "ddp-doctor-view-XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) return pattern;
+    try {
+      return std::make_unique<ScratchFolder>(real, "ddp-doctor-view");
+    } catch (const fs::filesystem_error&) {
+    }
   }
   throw Error(fmt::format("no temporary folder outside of {}; set TMPDIR to one", named(folders)));
-}
-
-void remove_folder(const fs::path& folder) {
-  std::error_code failure;
-  // Those that overlayfs makes cannot be read.
-  for (fs::recursive_directory_iterator entry(folder, failure), end; entry != end;
-       entry.increment(failure)) {
-    if (entry->is_directory(failure) && !entry->is_symlink(failure) &&
-        access(entry->path().c_str(), R_OK | X_OK) != 0)
-      fs::permissions(entry->path(), fs::perms::owner_all, failure);
-  }
-  fs::remove_all(folder, failure);
-  if (failure) log::warn("{} cannot be removed: {}", folder.string(), failure.message());
 }
 
 // Makes `folder` of `tree`, with what leads to it, as in `original`.
@@ -293,25 +283,20 @@ Isolation::Isolation(const std::vector<ProgramOptions>& programs, const fs::path
   if (is_system(here_) && access(here_.c_str(), W_OK) == 0)
     throw Error(fmt::format("{} is not a folder of its own", here_.string()));
   store_ = make_store(folders);
-  try {
-    for (int again = 2;; --again) {
-      try {
-        prepare(folders, only);
-        return;
-      } catch (const ContentLost&) {  // something else writes there just now
-        if (again == 0) throw;
-      }
+  for (int again = 2;; --again) {
+    try {
+      prepare(folders, only);
+      return;
+    } catch (const ContentLost&) {  // something else writes there just now
+      if (again == 0) throw;
     }
-  } catch (...) {
-    remove_folder(store_);
-    throw;
   }
 }
 
 void Isolation::prepare(std::vector<fs::path> folders, std::optional<Kind> only) {
   states_.clear();
   for (std::size_t i = 0; i < folders.size(); ++i) {
-    const fs::path kept = store_ / fmt::format("kept-{}", i);
+    const fs::path kept = store_->path() / fmt::format("kept-{}", i);
     remove_folder(kept);
     FolderState state(folders[i], records_, kept);
     // Links to folders elsewhere, such as checkpoints -> /scratch/me.
@@ -321,7 +306,7 @@ void Isolation::prepare(std::vector<fs::path> folders, std::optional<Kind> only)
       const fs::path target = fs::canonical(folders[i] / path, failure);
       const bool above = std::any_of(folders.begin(), folders.end(),
                                      [&](const fs::path& known) { return lies_in(known, target); });
-      if (failure || above || lies_in(store_, target) || is_installed(target) ||
+      if (failure || above || lies_in(store_->path(), target) || is_installed(target) ||
           lies_in_virtual_environment(folders[i], path))
         continue;
       add_folder(folders, target);
@@ -344,7 +329,7 @@ void Isolation::prepare(std::vector<fs::path> folders, std::optional<Kind> only)
   throw Error(reasons);
 }
 
-Isolation::~Isolation() { remove_folder(store_); }
+Isolation::~Isolation() = default;
 
 std::vector<fs::path> Isolation::folders() const {
   std::vector<fs::path> folders;
@@ -367,7 +352,7 @@ std::string Isolation::describe() const {
 }
 
 std::unique_ptr<View> Isolation::view(const std::vector<Replaced>& replaced) const {
-  const fs::path own = store_ / fmt::format("view-{}", count_++);
+  const fs::path own = store_->path() / fmt::format("view-{}", count_++);
   fs::create_directory(own);
   try {
     return kind_ == Kind::kOverlay ? overlay(own, replaced) : copy(own, replaced);

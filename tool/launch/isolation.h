@@ -28,6 +28,8 @@ struct Replaced {
   std::string content;
 };
 
+class ScratchFolder;
+
 class View {
  public:
   virtual ~View() = default;
@@ -73,7 +75,7 @@ class Isolation {
   Kind kind_ = Kind::kOverlay;
   std::filesystem::path here_;  // the working folder
   std::filesystem::path records_;
-  std::filesystem::path store_;  // ours, in none of the folders
+  std::unique_ptr<ScratchFolder> store_;  // in none of the folders
   std::vector<FolderState> states_;
   mutable int count_ = 0;
 };

@@ -467,8 +467,10 @@ def reversed_rows(torch, item, layout, size=None):
 
 
 def by_rows(item, inputs):
-    """Flattened targets as rows, one for each row of tokens that a model gets, or for all of it but one token where each predicts the next."""
-    n, length = next((tensor.shape for _, tensor in tensors_of(inputs) if tensor.dim() == 2 and not tensor.is_floating_point()), (0, 0))
+    """Flattened targets as rows, one for each row of tokens or frames that a model gets, or for all of it but one token where each predicts the
+    next."""
+    of_rows = (tensor.shape for _, tensor in tensors_of(inputs) if tensor.dim() == 2 + tensor.is_floating_point())
+    n, length = next(of_rows, (0, 0))[:2]
 
     def rows(tensor, path):
         return tensor.reshape(n, -1) if tensor.dim() == 1 and n < len(tensor) in (n * length, n * (length - 1)) else tensor
