@@ -147,19 +147,40 @@ bool is_each_ranks_own(const ReplicaGroups::Of& of) {
                      [](const Ranks& ranks) { return ranks.size() == 1; });
 }
 
-// Of wrappers that were told to ignore parameters which begin apart, or some of which do: each rank
-// has its own.
+// Its values were drawn, and by every rank the same: a seed or a broadcast of all ranks, not one of
+// its own. Zeros and ones are the same without.
+bool is_drawn_alike(const Timeline& timeline, const TimelineStep* start, int id) {
+  if (begins_apart(timeline, start, id)) return false;
+  const auto seen = first_seen(timeline, id);
+  return std::any_of(seen.begin(), seen.end(), [&](const auto& at) {
+    const auto& [rank, step] = at;
+    const auto sample =
+        step->sample(rank, id, step->number == 0 ? Stage::kWeight : Stage::kWeightBefore);
+    if (!sample) return false;
+    for (std::size_t i = 1; i < sample->values.size(); ++i) {
+      if (sample->values[i] != sample->values[0]) return true;
+    }
+    return false;
+  });
+}
+
+// Of wrappers that were told to ignore parameters of which some begin apart: each rank has its own.
+// A module whose parameters all ranks drew alike is none of them: a router beside its experts.
 std::set<int> ignored_apart(const Timeline& timeline, const TimelineStep* start) {
   std::set<std::optional<int>> wrappers;
+  std::set<std::string> owners;
   std::set<int> ids;
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind == "parameter" && is_ignored(timeline, tensor) &&
-        begins_apart(timeline, start, tensor.id))
+        begins_apart(timeline, start, tensor.id)) {
       wrappers.insert(tensor.wrapper);
+      owners.insert(owner_of(tensor));
+    }
   }
   for (const auto& tensor : timeline.tensors) {
     if (tensor.kind == "parameter" && wrappers.contains(tensor.wrapper) &&
-        is_ignored(timeline, tensor))
+        is_ignored(timeline, tensor) &&
+        (owners.contains(owner_of(tensor)) || !is_drawn_alike(timeline, start, tensor.id)))
       ids.insert(tensor.id);
   }
   return ids;

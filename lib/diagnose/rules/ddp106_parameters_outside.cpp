@@ -126,7 +126,7 @@ Verdict check_parameters_outside(const Timeline& timeline) {
     finding.prescription = {
         "All-reduce their gradients by hand before optimizer.step(), or do not let "
         "DistributedDataParallel ignore them.",
-        "allreduce-flat"};
+        timeline.rank_local.empty() ? "allreduce-flat" : ""};  // which averages all parameters
   } else if (sharded) {
     finding.prescription = reduction.prescription;
   } else if (created) {  // no strategy wraps a model again

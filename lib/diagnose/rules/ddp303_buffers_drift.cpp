@@ -109,7 +109,7 @@ Verdict check_buffers_drift(const Timeline& timeline) {
     return is_of_a_loss(timeline, timeline.tensors[static_cast<std::size_t>(id)]);
   });
   if (!of_losses) finding.where = where(timeline, wrapped ? "wrap" : "step");
-  if (of_losses) finding.certainty = Certainty::kLikely;
+  finding.certainty = Certainty::kLikely;  // they may be meant, or made equal before they are used
   finding.ranks = timeline.ranks();
   finding.parameters = parameters_of(timeline, apart);
   finding.evidence["buffers_apart"] = apart.size();
