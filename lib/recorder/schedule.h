@@ -9,9 +9,12 @@
 
 namespace ddp_doctor {
 
+// Where nothing says how many of the first steps are examined.
+constexpr int kWarmup = 50;
+
 struct ScheduleSettings {
   std::int64_t every = 10;
-  std::int64_t warmup = 20;
+  std::int64_t warmup = kWarmup;
   std::int64_t last = 0;  // the program's last step; 0: unknown
 };
 

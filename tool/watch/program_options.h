@@ -27,7 +27,7 @@ struct ProgramOptions {
   std::string strategy = kAsIs;    // or what the probe applies to it
   int world_size = 2;              // ranks to start, where no command starts them
   std::int64_t every = 10;
-  std::int64_t warmup = 20;
+  std::int64_t warmup = 50;
   Timeouts timeouts;
   std::map<std::string, std::string> environment;  // further settings
   StatedPlacements placement;                      // of ddp-doctor.toml

@@ -93,6 +93,24 @@ std::string sampling_of(const Timeline& timeline) {
       examined, steps, warmup, every);
 }
 
+// What was first seen in a step may have begun in one before it that was not examined.
+std::string began_between(const Timeline& timeline, const std::vector<Finding>& findings) {
+  for (const auto& finding : findings) {
+    const auto* first = finding.first_step ? timeline.step(*finding.first_step) : nullptr;
+    if (first == nullptr || !first->examined() || timeline.run.is_script) continue;
+    std::int64_t before = first->number;
+    for (const auto& step : timeline.steps) {
+      if (step.number < first->number && step.examined()) before = step.number;
+    }
+    if (before + 1 >= first->number) continue;
+    return fmt::format(
+        "{} was first seen in step {}, and the step examined before it is {}; --warmup {} "
+        "--stop-after {} examines those between them, too",
+        finding.rule, first->number, before, first->number, first->number);
+  }
+  return {};
+}
+
 // False for the last examination of a finished program, which has weights only.
 bool gradients_seen(const Timeline& timeline, const TimelineStep& step) {
   const auto ranks = timeline.ranks();
@@ -359,6 +377,8 @@ RunReport report_run(const Timeline& timeline, int index) {
     if (timeline.steps.back().complete()) report.steps_done = report.last_step;
   }
   report.diagnosis = diagnose(timeline, index);
+  if (auto between = began_between(timeline, report.diagnosis.findings); !between.empty())
+    report.notes.push_back(std::move(between));
   report.coverage = coverage_of(timeline, report.diagnosis);
   report.phases = phases_of(timeline, report.diagnosis.findings);
   settle_outcome(report);

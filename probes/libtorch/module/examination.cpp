@@ -105,7 +105,7 @@ Examination::Examination(const ProcessGroupPtr& group, const ExaminationSettings
   settings.folder = folder_;
   ScheduleSettings& schedule = settings.schedule;
   schedule.every = number_of("DDP_DOCTOR_EVERY", given.every, 10);
-  schedule.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, 20);
+  schedule.warmup = number_of("DDP_DOCTOR_WARMUP", given.warmup, kWarmup);
   RecordHeader& header = settings.header;
   header.rank = group->getRank();
   header.world_size = group->getSize();

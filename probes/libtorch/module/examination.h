@@ -37,7 +37,7 @@ struct ExaminationSettings {
   // The folder of the record, shared by all ranks of a job. Empty: the folder of ddp-doctor
   // ($DDP_DOCTOR_RECORD). Tests give their own.
   std::filesystem::path folder = {};
-  // The first `warmup` steps are examined, then every `every`-th. 0: ddp-doctor's settings, or 20
+  // The first `warmup` steps are examined, then every `every`-th. 0: ddp-doctor's settings, or 50
   // and 10 without it.
   int warmup = 0;
   int every = 0;

@@ -40,7 +40,7 @@ class Session:
         self.folder = folder
         self.pid = os.getpid()
         self.every = max(1, int(os.environ.get("DDP_DOCTOR_EVERY") or 10))
-        self.warmup = max(1, int(os.environ.get("DDP_DOCTOR_WARMUP") or 20))
+        self.warmup = max(1, int(os.environ.get("DDP_DOCTOR_WARMUP") or 50))
         self.last_step = int(os.environ.get("DDP_DOCTOR_STEPS") or 0) or None  # that is examined
         self.values_budget = KEPT_VALUES
         self.closed = self.left = self.raised = False
