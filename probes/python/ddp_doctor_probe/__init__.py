@@ -15,6 +15,7 @@ record are written in C++ behind `native`.
       steps        optimizer steps: a row of the record each
       usage        how each parameter was used in a step
       tensors      parameters and buffers: names, identity, gradient hooks; an `entry` each
+      values       what they hold, given to the record
     endings    exceptions that end the program, or that it catches
     passive    protects the program from errors of the probe
     placements what torch declares, and what the program states through ddp_doctor.placement()

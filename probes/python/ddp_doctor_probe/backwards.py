@@ -60,7 +60,7 @@ class Backwards(ctypes.Structure):
         self.retained = retained
         session.site("backward")
         if session.recording and len(tensors) == 1 and isinstance(tensors[0], self.torch.Tensor) and tensors[0].numel() == 1:
-            loss = session.tensors.loss(tensors[0])
+            loss = session.values.loss(tensors[0])
             if loss is not None:
                 record.loss(loss)
             scale = graph.Scale(tensors[0])
@@ -78,7 +78,7 @@ class Backwards(ctypes.Structure):
             entry = self.session.tensors.entries[id]
             parameter = entry.ref()
             if parameter is not None and parameter.grad is not None:
-                self.session.tensors.observe(native.LOCAL, native.DIGEST | native.SAMPLE | self.keeps, [(entry, parameter.grad)])
+                self.session.values.observe(native.LOCAL, native.DIGEST | native.SAMPLE | self.keeps, [(entry, parameter.grad)])
         except Exception as error:
             self.session.failed("examine_local", error)
         finally:
@@ -91,7 +91,7 @@ class Backwards(ctypes.Structure):
 
     def examine_gradients(self, stage, entries, what=native.DIGEST | native.SAMPLE):
         keep = self.keeps if what & native.DIGEST and stage != native.COLLECTIVE else 0
-        self.session.tensors.observe(stage, what | keep, entries, native.GRADIENTS)
+        self.session.values.observe(stage, what | keep, entries, native.GRADIENTS)
 
     @passive
     def ends(self, raised):

@@ -23,6 +23,7 @@ from .inputs import Inputs
 from .passive import passive
 from .steps import Steps
 from .tensors import Tensors
+from .values import Values
 
 KEPT_VALUES = 96 << 20  # bytes of tensor values that a record may keep
 MAX_WARNINGS = 100
@@ -67,6 +68,7 @@ class Session:
         self.stack = open(os.path.join(folder, f"rank-{rank:05}.stack"), "w", encoding="utf-8")
         faulthandler.register(native.STACK_SIGNAL, self.stack, all_threads=True)
         self.tensors = Tensors(torch, self)
+        self.values = Values(torch, self)
         self.forwards = Forwards(self)
         self.backwards = Backwards(self)
         self.gradient_hooks = GradientHooks(self)

@@ -92,7 +92,7 @@ class Steps:
         if session.recording:
             session.tensors.note_sharding()
             session.tensors.note_stated()
-            session.tensors.observe_before_step(self._covered(known))
+            session.values.observe_before_step(self._covered(known))
 
     def _follow(self, known, optimizer):
         """The parameters and hyper-parameters that it holds now."""
@@ -135,7 +135,7 @@ class Steps:
             pairs = [(e, e.live()) for e in session.tensors.entries if e.kind == kind and e.live() is not None]
             for entry, _ in pairs:
                 entry.began = True
-            session.tensors.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs, step=0)
+            session.values.observe(stage, native.DIGEST | native.SAMPLE | (native.KEEP if kind == "parameter" else 0), pairs, step=0)
         session.record.row(-1, self.started_ns)
         session.record.write_row(True)
         session.record.swap()
@@ -194,8 +194,8 @@ class Steps:
     def _examine(self, known, covered):
         session = self.session
         self.usage.write(known.number, covered)
-        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, covered, native.TENSORS, session.number)
-        session.tensors.observe_buffers()
+        session.values.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP, covered, native.TENSORS, session.number)
+        session.values.observe_buffers()
         self.last_examined = session.number
         if session.number == session.wanted:
             self._leave_values(covered)
@@ -212,7 +212,7 @@ class Steps:
                 room -= entry.numel
                 pairs.append((entry, parameter))
         if request["step"] == session.number:
-            session.tensors.observe(native.WEIGHT, native.KEEP_WANTED, pairs)
+            session.values.observe(native.WEIGHT, native.KEEP_WANTED, pairs)
 
     def _close(self, known):
         session = self.session
@@ -248,8 +248,8 @@ class Steps:
         if not trained:
             return
         session.record.forget()
-        session.tensors.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP_LAST, trained, native.TENSORS)
-        session.tensors.observe_buffers()
+        session.values.observe(native.WEIGHT, native.DIGEST | native.SAMPLE | native.KEEP_LAST, trained, native.TENSORS)
+        session.values.observe_buffers()
         session.record.write_row(True)
         self.last_examined = last
 
