@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(os.environ["DDP_DOCTOR"]).resolve().parent.parent / "libexec" / "ddp-doctor" / "python"))
 
-from ddp_doctor_parity import Impossible, draws, samples, tensors  # noqa: E402
+from ddp_doctor_parity import Impossible, draws, nested, samples, tensors  # noqa: E402
 
 Pair = collections.namedtuple("Pair", "x y")
 
@@ -109,15 +109,15 @@ class Join(unittest.TestCase):
         for first, second in (
             (Pair(a, a), Pair(b, b)), (Batch(a, 6), Batch(b, 6)), (CustomBatch(a, ["p", "q"]), CustomBatch(b, ["r", "s"])),
         ):
-            joined = self.join(*(samples.mapped(part, lambda tensor, path: tensor.clone()) for part in (first, second)))
-            self.assertTrue(samples.is_the_programs([joined]))
-            made = samples.merged(joined, first)
+            joined = self.join(*(nested.mapped(part, lambda tensor, path: tensor.clone()) for part in (first, second)))
+            self.assertTrue(nested.is_the_programs([joined]))
+            made = nested.merged(joined, first)
             self.assertIs(type(made), type(first))
             self.assertTrue(torch.equal(made.x, together) and torch.equal(first.x, a))
         self.assertEqual(made.names, ["p", "q", "r", "s"])
-        hidden = samples.mapped({"x": a, "other": unittest.TestCase}, lambda tensor, path: tensor)
+        hidden = nested.mapped({"x": a, "other": unittest.TestCase}, lambda tensor, path: tensor)
         self.assertIs(hidden["other"], unittest.TestCase)
-        hidden = samples.mapped({"x": a, "other": Join}, lambda tensor, path: tensor)
+        hidden = nested.mapped({"x": a, "other": Join}, lambda tensor, path: tensor)
         with self.assertRaisesRegex(Impossible, "holds type in other"):
             self.join(hidden, hidden)
 
@@ -220,7 +220,7 @@ class Rows(unittest.TestCase):
         self.assertTrue(same(whole, parts))
         for other in ({"x": whole["x"][:3], "n": 7}, {"x": whole["x"] + 1, "n": 7}, {"x": whole["x"], "n": 8}, {"x": whole["x"]}, {"x": 3, "n": 7}):
             self.assertFalse(same(other, parts))
-        self.assertTrue(same([whole["x"]], [[samples.Derived()], [samples.Derived()]]))
+        self.assertTrue(same([whole["x"]], [[nested.Derived()], [nested.Derived()]]))
         lists = [[numbers(0, 2, 3), numbers(50, 3, 3)], [numbers(90, 1, 3), numbers(95, 4, 3)]]
         self.assertTrue(same([lists[1][1], *lists[0], lists[1][0]], lists))
         self.assertFalse(same(lists[0], lists))
@@ -253,14 +253,14 @@ class Rows(unittest.TestCase):
         self.assertEqual(samples.counts_of({"x": numbers(0, 2, 3) + 0.5, "mask": torch.tensor([[1.0, 0, 0], [1, 1, 0]])}), {"samples": 2, "mask that are not 0": 3})
 
     def test_what_the_program_computes_itself(self):
-        given = samples.mapped(samples.arguments([numbers(0, 2, 1), samples.Derived()], {}), lambda tensor, path: tensor)
+        given = nested.mapped(nested.arguments([numbers(0, 2, 1), nested.Derived()], {}), lambda tensor, path: tensor)
         mine = torch.zeros(2)
-        merged = samples.merged(given, samples.arguments([torch.ones(2, 1), mine], {}))
+        merged = nested.merged(given, nested.arguments([torch.ones(2, 1), mine], {}))
         self.assertIs(merged["args"][1], mine)
         self.assertIs(merged["args"][0], given["args"][0])
 
     def test_arguments_are_joined_each_by_itself(self):
-        a, b = (samples.arguments([numbers(first, 2, 3), numbers(first, 5, 1)], {"scale": 2}) for first in (0, 50))
+        a, b = (nested.arguments([numbers(first, 2, 3), numbers(first, 5, 1)], {"scale": 2}) for first in (0, 50))
         joined = samples.join(torch, [a, b], samples.Layout())
         self.assertEqual([tuple(tensor.shape) for tensor in joined["args"].values()], [(4, 3), (10, 1)])
         self.assertEqual(joined["kwargs"], {"scale": 2})

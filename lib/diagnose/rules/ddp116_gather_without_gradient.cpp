@@ -38,10 +38,18 @@ bool returns_gradient(const Collective& call) {
   return call.moment == "backward" && call.target.empty() && call.numel > 1;
 }
 
+// They come back through what PyTorch itself issues, as torch.distributed.nn's functions do.
+bool pytorch_returns_gradients(const Timeline& timeline) {
+  return std::ranges::any_of(timeline.ranks(), [&](int rank) {
+    return timeline.fact(rank, "activations", "backward") != nullptr;
+  });
+}
+
 Verdict check_gather_without_gradient(const Timeline& timeline) {
   const Site* site = timeline.site("gather");
   const Fact* how = timeline.fact(timeline.first_rank(), "gather", "gradient");
-  if (site == nullptr || how == nullptr) return std::vector<Finding>{};
+  if (site == nullptr || how == nullptr || pytorch_returns_gradients(timeline))
+    return std::vector<Finding>{};
   std::size_t apart = 0;
   std::optional<std::int64_t> first;
   for (const auto* step : complete_steps(timeline)) {

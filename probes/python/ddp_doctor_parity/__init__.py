@@ -10,6 +10,7 @@ on those of one rank, or on all of them in another order. What the gradients hav
     reference  Watcher of the reference
     plays      what the reference computes, and with which samples
     samples    batches of several ranks, joined; padding
+    nested     the structures that batches are
     draws      random numbers of the ranks, given to the reference
     tensors    gradients and weights, put together from the ranks' parts
     figures    inner products of gradients

@@ -5,7 +5,7 @@ import glob
 import json
 import os
 
-from . import Impossible, samples, tensors
+from . import Impossible, nested, samples, tensors
 
 MAX_ALONE = 12  # gradients of single ranks, or of their micro-batches, beside those of all
 
@@ -153,7 +153,7 @@ class Script:
         """One rank of each set of ranks that were given the same samples, as those of a tensor-parallel group are."""
         seen, own = [], []
         for position in range(len(self.ranks)):
-            mine = [t for per_rank in self.steps[0].micro_batches.values() for item in per_rank[position] for _, t in samples.tensors_of(item)]
+            mine = [t for per_rank in self.steps[0].micro_batches.values() for item in per_rank[position] for _, t in nested.tensors_of(item)]
             if mine and any(len(mine) == len(other) and all(self.torch.equal(a, b) for a, b in zip(mine, other)) for other in seen):
                 continue
             seen.append(mine)
@@ -193,7 +193,7 @@ class Script:
         """How many a rank takes in a step, each with a backward of its own and like the others: none of a generator's forwards beside those of
         its discriminator. A loop may draw a batch more than it uses."""
         counts = {len(per_rank[0]) for per_rank in step.micro_batches.values()}
-        kinds = [{str([(path, t.dtype, t.dim()) for path, t in samples.tensors_of(item)]) for item in per_rank[0]} for per_rank in step.micro_batches.values()]
+        kinds = [{str([(path, t.dtype, t.dim()) for path, t in nested.tensors_of(item)]) for item in per_rank[0]} for per_rank in step.micro_batches.values()]
         backwards = sum(len(part[0]["losses"]) for part in step.parts)
         alike = len(counts) == 1 and all(len(kind) == 1 for kind in kinds)
         count = counts.pop() if alike else 1
@@ -209,7 +209,7 @@ class Script:
                 for m in range(len(per_rank[0])) if micro_batch is None else [micro_batch]:
                     own = per_rank[position][m]
                     wide = samples.widened(self.torch, own, [per_rank[p][m] for p in self.shared], self.layouts[stream], size)
-                    grown[-1] += samples.elements_of(wide) - samples.elements_of(own)
+                    grown[-1] += nested.elements_of(wide) - nested.elements_of(own)
         return grown.index(max(grown)) if any(grown) else None
 
     def pads(self, step):
@@ -280,7 +280,7 @@ class Script:
         reverse = play.kind == "permuted"
         if reverse and not self._has_rows(step):
             return [(list(parts), 0) for parts in zip(*(drawn[p] for p in play.ranks[::-1]))]
-        rows = [sum(samples.rows_of(main[p][m]) for p in play.ranks) if reverse else 0 for m in range(count)]
+        rows = [sum(nested.rows_of(main[p][m]) for p in play.ranks) if reverse else 0 for m in range(count)]
         total = len(drawn[play.ranks[0]])
         return [(list(parts), rows[k * count // total]) for k, parts in enumerate(zip(*(drawn[p] for p in play.ranks)))]
 

@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-from . import Impossible, samples, seams, tensors
+from . import Impossible, nested, seams, tensors
 
 UNEVEN = 2  # further steps with batches of different shapes
 SCANNED_STEPS = 200
@@ -116,7 +116,7 @@ class Ranks(seams.Watcher):
             self.random_state = self._state()
         self._keep_state(module)
         self._hook(module)
-        self._keep(("inputs",), samples.arguments(args, kwargs))
+        self._keep(("inputs",), nested.arguments(args, kwargs))
         self._trace(module, (args, kwargs))
         return args, kwargs
 
@@ -154,7 +154,7 @@ class Ranks(seams.Watcher):
 
     @seams.careful
     def _trace(self, module, inputs):
-        self.signature += samples.signature(inputs)
+        self.signature += nested.signature(inputs)
         self.shapes.put(self.number, self.signature)
         self.names = {id(inner): name for name, inner in module.named_modules()}
         self.first_output = not self.outputs
@@ -176,7 +176,7 @@ class Ranks(seams.Watcher):
 
     def target(self, given):
         self._random("between the batch and the optimizer step")
-        self._keep(("targets",), samples.arguments(given, {}))
+        self._keep(("targets",), nested.arguments(given, {}))
         return given
 
     @seams.careful
@@ -283,8 +283,8 @@ class Ranks(seams.Watcher):
 
     @seams.careful
     def _keep(self, stream, item):
-        keep = lambda t, path: samples.Derived() if t.requires_grad else t.detach().to("cpu", copy=True)
-        self.interval[stream].append(samples.mapped(item, keep))
+        keep = lambda t, path: nested.Derived() if t.requires_grad else t.detach().to("cpu", copy=True)
+        self.interval[stream].append(nested.mapped(item, keep))
 
     # ---- randomness
 
@@ -376,12 +376,12 @@ def fingerprint(weights):
 
 def input_norms(inputs):
     """Of each tensor that an outermost forward gets."""
-    return [(path, "input", row_norms(tensor)) for path, tensor in samples.tensors_of(inputs) if tensor.dim() > 0 and tensor.numel() > 0]
+    return [(path, "input", row_norms(tensor)) for path, tensor in nested.tensors_of(inputs) if tensor.dim() > 0 and tensor.numel() > 0]
 
 
 def _bytes_of(item):
     """Of all tensors in what is written."""
-    return sum(tensor.numel() * tensor.element_size() for _, tensor in samples.tensors_of(item))
+    return sum(tensor.numel() * tensor.element_size() for _, tensor in nested.tensors_of(item))
 
 
 def _is_piece(parameter):

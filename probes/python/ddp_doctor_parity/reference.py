@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from . import Impossible, draws, plays, ranks, samples, seams, tensors
+from . import Impossible, draws, nested, plays, ranks, samples, seams, tensors
 from .figures import inner_products
 
 LEARNING = 4  # steps in which the number of micro-batches must have shown itself
@@ -96,11 +96,11 @@ class Reference(seams.Watcher):
         if stream is None:
             return original()
         batch = self._draw(stream)
-        if not samples.is_the_programs(batch):
+        if not nested.is_the_programs(batch):
             return batch
         if stream not in self.own:
             self.own[stream] = original()
-        return samples.merged(batch, self.own[stream])
+        return nested.merged(batch, self.own[stream])
 
     def _stream_of(self, stream):
         """The ranks' stream of that name and number; a DataLoader may have another batch size in one process."""
@@ -117,14 +117,14 @@ class Reference(seams.Watcher):
         self._restore()
         self._settle(module)
         stream = self._stream_of(("inputs",))
-        if self.forwards == self.cycles == 0 and self.script.deals(samples.arguments(args, kwargs)):
+        if self.forwards == self.cycles == 0 and self.script.deals(nested.arguments(args, kwargs)):
             self._play_its_own()
-        if self.script.dealt and not self.script.is_whole(self._play(self.cycles).step, self.forwards, samples.arguments(args, kwargs)):
+        if self.script.dealt and not self.script.is_whole(self._play(self.cycles).step, self.forwards, nested.arguments(args, kwargs)):
             self._judge_until_now()
         self.forwards += 1
         if stream is not None and not self.script.dealt:
             device = _device_of((args, kwargs))
-            given = samples.merged(self._draw(stream, device), samples.arguments(args, kwargs))
+            given = nested.merged(self._draw(stream, device), nested.arguments(args, kwargs))
             args, kwargs = list(given["args"].values()), given["kwargs"]
         self.names = {id(inner): name for name, inner in module.named_modules()}
         self.first_output = not self.outputs
@@ -185,7 +185,7 @@ class Reference(seams.Watcher):
             except Impossible as reason:
                 self._end({"impossible": str(reason)})
         item = items[stream][position % count % len(items[stream])]
-        return samples.mapped(item, lambda tensor, path: tensor.to(device, copy=True))
+        return nested.mapped(item, lambda tensor, path: tensor.to(device, copy=True))
 
     def _play(self, turn):
         """Of the `turn`th step; the first and the last also stand for those that are not counted."""
@@ -478,7 +478,7 @@ class Reference(seams.Watcher):
 
 
 def _device_of(item):
-    found = samples.tensors_of(item)
+    found = nested.tensors_of(item)
     return found[0][1].device if found else "cpu"
 
 
