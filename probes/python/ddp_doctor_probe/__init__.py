@@ -12,6 +12,7 @@ record are written in C++ behind `native`.
       backwards    backward passes, gradients as they arrive
       gradient_hooks   what the program's hooks on parameters do to gradients
       collectives  those that the program calls itself
+      gathers      those of activations: whether a loss depends on them
       steps        optimizer steps: a row of the record each
       usage        how each parameter was used in a step
       tensors      parameters and buffers: names, identity, gradient hooks; an `entry` each

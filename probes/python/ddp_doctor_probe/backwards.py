@@ -41,6 +41,7 @@ class Backwards(ctypes.Structure):
         session.forwards.around = None
         session.enter(native.BACKWARD)
         tensors = graph.as_list(tensors, self.torch)
+        session.gathers.backward_begins(tensors)
         if record.backwards() < FIRST_BACKWARDS:
             # Finds models without a wrapper before their gradients arrive.
             session.tensors.add_parameters(list(graph.leaves(tensors).values()), anonymous=False)

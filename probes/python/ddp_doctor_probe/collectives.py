@@ -58,8 +58,6 @@ class Collectives:
         if not target and numel > 1 and op not in POINT_TO_POINT:
             self.exchanges(moment)
         self.gathers = session.recording and not target and numel > 1 and op.startswith("all_gather") and moment in ("outside", "forward")
-        if self.gathers and places.in_function(self.torch.autograd.function.FunctionCtx):
-            self.notes_gather("function")
         dtype = str(tensors[0].dtype)[len("torch."):] if tensors else ""
         self.number = session.record.collective(
             op not in POINT_TO_POINT, op, reduce, dtype, numel, sum(t.numel() * t.element_size() for t in tensors), group_key(self.torch, group),
@@ -79,18 +77,13 @@ class Collectives:
             self.looks_left -= 1
             session.examine()
 
-    def cuts_the_graph(self):
-        """A tensor of the graph was given to a collective, and no gradient comes back through what it returns."""
-        session = self.session
-        if session.record.moment() in BETWEEN_STEPS:
-            session.site("cut")
-            if self.gathers:
-                self.notes_gather("outside")
-
-    def notes_gather(self, gradient):
-        """Activations of other ranks, that a loss may depend on: what becomes of their gradient."""
-        self.session.site("gather")
-        self.session.fact("gather", "gradient", gradient)
+    def given(self, tensors):
+        """What the collective gets, and has its results put into."""
+        if self.gathers:
+            self.session.gathers.begins(tensors)
+        if self.session.record.moment() in BETWEEN_STEPS and self.torch.is_grad_enabled():
+            if any(tensor.grad_fn is not None for tensor in tensors):
+                self.session.site("cut")  # no gradient comes back through what it returns
 
     def exchanges(self, moment):
         """Ranks exchange tensors that are neither gradients nor weights: in both directions of the graph, these are activations."""

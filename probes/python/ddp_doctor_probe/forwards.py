@@ -308,6 +308,8 @@ class Forwards:
         if self.torch.is_grad_enabled() and self.session.record.reads_graphs():
             reached = set(graph.leaves(graph.tensors_in(output, self.torch)))
             self.in_output = reached if self.in_output is None else self.in_output | reached
+        if self.session.recording:
+            self.session.gathers.forward_ends(output)
         self.session.enter(native.BATCH)
 
     @passive

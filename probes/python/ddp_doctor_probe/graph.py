@@ -30,27 +30,51 @@ def tensors_in(output, torch, depth=4):
     return [tensor for child in children for tensor in tensors_in(child, torch, depth - 1)]
 
 
-def leaves(roots):
-    """id -> leaf tensor (parameter) from which `roots` were computed: tensors, or edges of the graph."""
-    found = {}
-    seen = {}  # keeps the nodes alive: a new node could reuse the id of a freed one
-    todo = []
-    for root in roots:
-        node = root.node if is_edge(root) else root.grad_fn
-        if node is not None:
-            todo.append(node)
-        elif root.requires_grad:
-            found[id(root)] = root
+def nodes(roots):
+    """All nodes of the graph of `roots`: tensors, or edges of the graph. Keep them: a new node could reuse the id of a freed one."""
+    seen = {}
+    todo = [root.node if is_edge(root) else root.grad_fn for root in roots]
     while todo:
         node = todo.pop()
-        if id(node) in seen:
+        if node is None or id(node) in seen:
             continue
         seen[id(node)] = node
+        todo.extend(following for following, _ in node.next_functions)
+    return list(seen.values())
+
+
+def leaves(roots):
+    """id -> leaf tensor (parameter) from which `roots` were computed."""
+    found = {id(root): root for root in roots if not is_edge(root) and root.grad_fn is None and root.requires_grad}
+    for node in nodes(roots):
         variable = getattr(node, "variable", None)
         if variable is not None:
             found[id(variable)] = variable
-        todo.extend(following for following, _ in node.next_functions if following is not None)
     return found
+
+
+def users_of(sources, roots):
+    """The nodes between `sources` and `roots`: what was computed from the outputs of these nodes."""
+    users, everything = {}, nodes(roots)
+    for node in everything:
+        for following, _ in node.next_functions:
+            users.setdefault(id(following), []).append(node)
+    found, todo = {}, [user for source in sources for user in users.get(id(source), ())]
+    while todo:
+        node = todo.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            todo.extend(users.get(id(node), ()))
+    return list(found.values())
+
+
+def saved_by(node, torch):
+    """The tensors that an operation keeps for its backward. Of what a model computes they may be computed again to be read, by a checkpoint."""
+    try:
+        kept = [getattr(node, name) for name in dir(type(node)) if name.startswith("_saved_")] + list(getattr(node, "saved_tensors", ()))
+    except RuntimeError:  # freed by an earlier backward
+        return []
+    return tensors_in(kept, torch)
 
 
 MAX_TERMS = 64  # of a sum of losses that are looked at

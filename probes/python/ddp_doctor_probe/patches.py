@@ -146,10 +146,9 @@ def _collective(torch, name, original):
             op = torch.distributed.ReduceOp.SUM
         reduce = "" if op is None else str(getattr(op, "op", op)).rsplit(".", 1)[-1].strip("<>").split(":")[0].lower()
         here.collectives.begins(name, tensors, reduce, argument(args, kwargs, "group", group_at))
-        if here.recording and torch.is_grad_enabled():
+        if here.recording:
             given = [value for each in (*args, *kwargs.values()) for value in (each if isinstance(each, (list, tuple)) else (each,))]
-            if any(isinstance(value, torch.Tensor) and value.grad_fn is not None for value in given):
-                here.collectives.cuts_the_graph()
+            here.collectives.given([value for value in given if isinstance(value, torch.Tensor)])
 
     def collective(*args, **kwargs):
         here = session.current

@@ -101,9 +101,12 @@ def in_forward(context):
     return any(_is_of_module(frame) or _is_of_function(frame, context) for frame in _frames())
 
 
-def in_function(context):
-    """Whether that of an autograd function is."""
-    return any(_is_of_function(frame, context) for frame in _frames())
+def function_of(context):
+    """The name that the autograd function whose forward is on the stack has in the graph; None without one."""
+    for frame in _frames():
+        if _is_of_function(frame, context):
+            return type(frame.f_locals[frame.f_code.co_varnames[0]]).__name__
+    return None
 
 
 def _frames():

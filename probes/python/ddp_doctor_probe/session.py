@@ -18,6 +18,7 @@ from . import endings, native, note, places
 from .backwards import Backwards
 from .collectives import Collectives
 from .forwards import Forwards
+from .gathers import Gathers
 from .gradient_hooks import GradientHooks
 from .inputs import Inputs
 from .passive import passive
@@ -73,6 +74,7 @@ class Session:
         self.backwards = Backwards(self)
         self.gradient_hooks = GradientHooks(self)
         self.collectives = Collectives(self)
+        self.gathers = Gathers(self)
         self.inputs = Inputs(self)
         self.steps = Steps(self)
         self.forwards.watch()

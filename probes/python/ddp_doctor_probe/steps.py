@@ -216,7 +216,7 @@ class Steps:
 
     def _close(self, known):
         session = self.session
-        for part in (session.forwards, session.inputs, session.backwards, session.collectives):
+        for part in (session.forwards, session.inputs, session.backwards, session.collectives, session.gathers):
             part.step_ended()
         self.scale = None
         session.record.step_closed(known.number)

@@ -96,6 +96,9 @@ class Values:
                 self._give_up_devices(error)
         return float(tensor)
 
+    def capturing(self, tensors):
+        return any(getattr(tensor, "is_cuda", False) for tensor in tensors) and self._capturing()
+
     def _capturing(self):
         """Whether a CUDA graph is being captured: nothing of the probe may become part of it."""
         if not self.torch.cuda.is_current_stream_capturing():
