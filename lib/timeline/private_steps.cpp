@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lib/timeline/left_out_steps.h"
+
 namespace ddp_doctor {
 namespace {
 
@@ -126,23 +128,11 @@ void leave_out(RankRecord& record, const Optimizers& mine, const std::set<int>& 
   for (const auto& step : record.steps) {
     if (step.step > 0 && numbers.contains(step.optimizer)) steps.push_back(step.step);
   }
-  std::erase_if(record.steps, [&](const StepRecord& step) {
-    return step.step > 0 && numbers.contains(step.optimizer);
-  });
-  // Renumbers as the other ranks count, which do not have these steps.
-  const auto step_of = [&](std::int64_t step) {
-    return step - (std::lower_bound(steps.begin(), steps.end(), step) - steps.begin());
-  };
+  leave_out_steps(record, steps);
   const auto optimizer_of = [&](int number) {
     return number - static_cast<int>(std::distance(numbers.begin(), numbers.lower_bound(number)));
   };
-  for (auto& step : record.steps) {
-    step.recorded_step = step.step;
-    step.step = step_of(step.step);
-    step.optimizer = optimizer_of(step.optimizer);
-  }
-  for (auto& event : record.events) event.step = step_of(event.step);
-  for (auto& call : record.calls) call.step = step_of(call.step);
+  for (auto& step : record.steps) step.optimizer = optimizer_of(step.optimizer);
   // "optimizer 1" of facts, "step 1" of sites.
   const auto renumber = [&](std::string& text, std::string_view kind) {
     const auto number = number_in(text, kind);
@@ -152,8 +142,6 @@ void leave_out(RankRecord& record, const Optimizers& mine, const std::set<int>& 
   };
   std::erase_if(record.facts, [&](Fact& fact) { return !renumber(fact.subject, "optimizer"); });
   std::erase_if(record.sites, [&](Site& site) { return !renumber(site.what, "step"); });
-  for (auto& fact : record.facts) fact.step = step_of(fact.step);
-  for (auto& site : record.sites) site.step = step_of(site.step);
   // Ids must stay positions, so removed tensors only lose their name and everything that rules
   // check.
   std::vector<TensorInfo> left;

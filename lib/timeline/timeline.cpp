@@ -15,6 +15,7 @@
 #include "lib/timeline/private_steps.h"
 #include "lib/timeline/replica_sets.h"
 #include "lib/timeline/seen_steps.h"
+#include "lib/timeline/uneven_rounds.h"
 #include "lib/timeline/value_checks.h"
 
 namespace ddp_doctor {
@@ -76,6 +77,7 @@ Timeline Timeline::assemble(RunInfo run, std::vector<RankRecord> records,
   Timeline timeline;
   timeline.run = std::move(run);
   timeline.notes = leave_out_private_steps(records);
+  if (auto note = keep_even_rounds(records)) timeline.notes.push_back(std::move(*note));
   if (until) {
     keep_common_steps(records, *until, 0);
   } else if (timeline.run.ending != Ending::kOwn) {
