@@ -281,7 +281,8 @@ class Cause {
 
   // DDP703
   std::optional<Finding> as_parameters() const {
-    if (step_.module || mixes_samples()) return {};
+    // Where batches are dealt out, those of their samples are the ranks' own gradients.
+    if (step_.module || (mixes_samples() && !(seen_.figures().dealt && same_loss()))) return {};
     const bool some_equal = !equal_are_negligible();
     const bool each_scaled =
         std::all_of(seen_.different().begin(), seen_.different().end(),

@@ -25,7 +25,7 @@ Parity judge_parity(const ParityFigures& figures, int world_size) {
     parity.notes.push_back(fmt::format(
         "{}: what rounding alone does could not be measured, and {:.0e} of a gradient is allowed "
         "for it",
-        figures.dealt ? "the program deals each batch out to its ranks, and as one process it took "
+        figures.dealt ? "the program deals its data out to its ranks, and as one process it took "
                         "the same samples by itself"
                       : "one process computes other gradients in later steps, on the same samples "
                         "and with the same weights",

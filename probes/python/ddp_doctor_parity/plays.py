@@ -67,6 +67,7 @@ class Script:
             raise Impossible("in no step does every rank have as many batches as in the others")
         self.shared = self._ranks_with_samples_of_their_own()
         self.dealt = False  # one process itself takes what the ranks take together: nothing is put in its place
+        self.dealt_along = None  # the dimension of its inputs that is dealt out: 0, samples; 1, sequences
 
     def file(self, rank, number):
         path = os.path.join(self.folder, f"rank-{rank:05}", f"step-{number:05}.pt")
@@ -218,10 +219,13 @@ class Script:
             for stream, per_rank in step.micro_batches.items() for m in range(len(per_rank[0])))
 
     def deals(self, own):
-        """Whether the program deals each batch out to its ranks: the first inputs of one process are those of all ranks. Then its steps are those of
-        the ranks of the same numbers."""
+        """Whether the program deals each batch out to its ranks, or each sequence: the first inputs of one process are those of all ranks. Then its
+        steps are those of the ranks of the same numbers."""
         in_time = [step.number == 1 + i * self.cycle for i, step in enumerate(self.steps)]
-        if self.mode != "inputs" or self.random or not in_time[0] or not self.is_whole(self.steps[0], 0, own):
+        if self.mode != "inputs" or self.random or not in_time[0]:
+            return False
+        self.dealt_along = self._dealt_along(self.steps[0], 0, own)
+        if self.dealt_along is None:
             return False
         self.dealt = True
         self.steps = self.steps[:(in_time + [False]).index(False)]
@@ -229,10 +233,13 @@ class Script:
 
     def is_whole(self, step, k, own):
         """Whether the `k`th inputs of a step are those of all ranks together."""
+        return self._dealt_along(step, k, own) == self.dealt_along
+
+    def _dealt_along(self, step, k, own):
         per_rank = step.micro_batches.get(("inputs",), [[]])
         if k >= len(per_rank[0]):
-            return False
-        return samples.same_rows(self.torch, own, [per_rank[p][k] for p in self.shared], self.layouts[("inputs",)])
+            return None
+        return samples.dealt_along(self.torch, own, [per_rank[p][k] for p in self.shared], self.layouts[("inputs",)])
 
     def items(self, play, stream, times):
         """The samples of its micro-batches. `times`: how many times as many of them one process takes."""

@@ -391,4 +391,5 @@ def _is_piece(parameter):
 
 def row_norms(output):
     """The norm of each sample's output."""
-    return output.detach().double().reshape(output.size(0), -1).norm(dim=1).cpu()
+    rows = output.detach().double()
+    return (rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)).norm(dim=1).cpu()

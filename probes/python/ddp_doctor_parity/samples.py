@@ -217,13 +217,18 @@ def padded(torch, tensor, sizes, side, value):
     return wide
 
 
-def same_rows(torch, whole, parts, layout):
-    """Whether `whole` has the samples of all `parts` together, in any order, padded with zeros or not."""
-    differing = []
+def dealt_along(torch, whole, parts, layout):
+    """0: `whole` has the samples of all `parts` together; 1: its samples are cut into them along their second dimension, as sequences are; in any
+    order, padded with zeros or not. None: neither."""
+    return next((dim for dim in (0, 1) if _is_dealt(torch, whole, parts, layout, dim)), None)
+
+
+def _is_dealt(torch, whole, parts, layout, dim):
+    dealt, differing = [], []
 
     def sums(tensor, path):
         rows = layout.samples_first(path, tensor).detach().cpu().double()
-        rows = rows.reshape(len(rows), -1)
+        rows = rows.transpose(0, dim).reshape(rows.size(dim), -1)
         return torch.stack([rows.sum(1), rows.square().sum(1)]).sort(dim=1).values
 
     def compare(all_parts, path):
@@ -233,9 +238,11 @@ def same_rows(torch, whole, parts, layout):
         if own.dim() == 0 or own.is_complex():
             differing.append(path)
             return
+        if dim == 1 and all(torch.equal(own, other) for other in others):
+            return  # no sequence
         mine, theirs = sums(own, path), torch.cat([sums(other, path) for other in others], dim=1).sort(dim=1).values
-        if mine.shape != theirs.shape or not torch.allclose(mine, theirs, rtol=1e-9, atol=1e-9):
-            differing.append(path)
+        same = mine.shape == theirs.shape and torch.allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+        (dealt if same else differing).append(path)
 
     def compare_lists(all_parts):
         own, *others = ([_summary(sample) for sample in part] for part in all_parts)
@@ -245,9 +252,9 @@ def same_rows(torch, whole, parts, layout):
 
     try:
         _walk([whole, *parts], None, compare, compare_lists, lambda parts, path: differing.append(path) if len(set(map(str, parts))) > 1 else None)
-    except (Impossible, AttributeError, TypeError, ValueError, RuntimeError):
+    except (Impossible, AttributeError, TypeError, ValueError, RuntimeError, IndexError):
         return False  # of another structure
-    return not differing
+    return not differing and (dim == 0 or bool(dealt))
 
 
 def _summary(sample):
