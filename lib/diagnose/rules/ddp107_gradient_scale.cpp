@@ -146,6 +146,7 @@ Verdict check_gradient_scale(const Timeline& timeline) {
   Verdict reduced = check_with(timeline, steps, false);
   if (!std::get<std::vector<Finding>>(reduced).empty()) return reduced;
   if (auto after = scaled_after_reducer(timeline, steps); !after.empty()) return after;
+  if (auto again = summed_again(timeline, steps); !again.empty()) return again;
   if (auto some = some_scaled(timeline, steps, false); !some.empty()) return some;
   // Where each rank has parts of the model, a loop's own all-reduce may rightly sum: the norms
   // beside tensor parallel layers under sequence parallel.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "lib/diagnose/facts.h"
 #include "lib/diagnose/rule.h"
@@ -70,6 +71,33 @@ std::optional<double> factor_after_reducer(const Timeline& timeline, const Timel
   if (factors.size() < kMinValues) return {};
   const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
   return *high - *low <= 1e-4 * std::abs(*high) ? std::optional(*high) : std::nullopt;
+}
+
+// Sums of the gradient that is reduced most often in this step, one after another.
+std::pair<const Collective*, std::int64_t> sums_in(const TimelineStep& step) {
+  std::map<std::string, std::pair<const Collective*, std::int64_t>> by_target;
+  for (const auto& call : step.first()->calls) {
+    if (call.op != "all_reduce" || call.reduce != "sum" || !call.target.starts_with("gradient"))
+      continue;
+    auto& [first, count] = by_target[call.target];
+    if (first == nullptr) first = &call;
+    count += call.count;
+  }
+  const auto most = std::ranges::max_element(
+      by_target, {}, [](const auto& target) { return target.second.second; });
+  return most == by_target.end() ? std::pair<const Collective*, std::int64_t>() : most->second;
+}
+
+// What the gradients were before the second backward, by the mean of what they were before they
+// were reduced for the first time.
+std::optional<double> factor_of_first_sum(const Timeline& timeline, const TimelineStep& step) {
+  return factor_of(multiples_of(
+      timeline, step,
+      [&](int rank, int id) { return step.sample(rank, id, Stage::kBeforeBackward); },
+      [&](int rank, int id) {
+        const auto in_backward = step.sample(rank, id, Stage::kAccumulated);
+        return in_backward ? in_backward : step.sample(rank, id, Stage::kCollectiveGradient);
+      }));
 }
 
 }  // namespace
@@ -171,6 +199,41 @@ std::vector<Finding> scaled_after_reducer(const Timeline& timeline, const Examin
       *k, timeline.ranks().size(), count_of(steps.size(), "step"));
   finding.prescription = {
       "Remove it: the gradients that DistributedDataParallel leaves are the mean already.", ""};
+  return {finding};
+}
+
+std::vector<Finding> summed_again(const Timeline& timeline, const ExaminedSteps& steps) {
+  const auto world = static_cast<double>(timeline.ranks().size());
+  const Collective* call = nullptr;
+  std::int64_t times = 0;
+  std::size_t affected = 0;
+  Finding finding = finding_of(kGradientScale);
+  for (const auto* step : steps) {
+    const auto [first, count] = sums_in(*step);
+    if (count < 2) continue;
+    const auto k = factor_of_first_sum(timeline, *step);
+    if (!k || !near(*k, world)) continue;  // divided in between, or zeroed
+    ++affected;
+    if (call != nullptr) continue;
+    call = first;
+    times = count;
+    finding.first_step = step->number;
+  }
+  if (affected == 0) return {};
+  finding.ranks = timeline.ranks();
+  finding.where = Where{call->file, call->line};
+  finding.evidence["kind"] = "again";
+  finding.evidence["sums"] = times;
+  finding.evidence["steps_checked"] = affected;
+  finding.message = fmt::format(
+      "In {} gradients are summed over the ranks {} times, between backward passes that add to "
+      "them, and each sum has the one before in it: what the first pass gave counts {:g} times as "
+      "much as what the last one gave.",
+      count_of(affected, "step"), times, std::pow(world, static_cast<double>(times - 1)));
+  finding.prescription = {
+      "Reduce once, after the last micro-batch; or divide by the world size after each reduction, "
+      "which ReduceOp.AVG does.",
+      ""};
   return {finding};
 }
 

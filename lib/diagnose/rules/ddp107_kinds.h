@@ -24,4 +24,8 @@ std::vector<Finding> divided_by_its_factor(const Timeline& timeline, const Exami
 // No correct program does that but to make up for a factor of its loss: it has none.
 std::vector<Finding> scaled_after_reducer(const Timeline& timeline, const ExaminedSteps& steps);
 
+// The program sums gradients over the ranks after several micro-batches of a step, each time with
+// what it has summed before.
+std::vector<Finding> summed_again(const Timeline& timeline, const ExaminedSteps& steps);
+
 }  // namespace ddp_doctor

@@ -32,8 +32,8 @@ std::vector<int> on_several_ranks(const Timeline& timeline) {
 
 }  // namespace
 
-std::vector<Multiple> multiples_in(const Timeline& timeline, const TimelineStep& step,
-                                   bool by_hand) {
+std::vector<Multiple> multiples_of(const Timeline& timeline, const TimelineStep& step,
+                                   const SampleOf& result, const SampleOf& own) {
   struct Sums {
     std::vector<double> after, mean, magnitude;
     std::vector<bool> everywhere;
@@ -42,7 +42,7 @@ std::vector<Multiple> multiples_in(const Timeline& timeline, const TimelineStep&
   };
   std::vector<Sums> sums;
   for (int id : on_several_ranks(timeline)) {
-    const auto after = synchronized(step, timeline.first_rank(), id, by_hand);
+    const auto after = result(timeline.first_rank(), id);
     if (!after) continue;
     const std::size_t count = after->values.size();
     const std::vector<double> zeros(count, 0.0);
@@ -56,7 +56,7 @@ std::vector<Multiple> multiples_in(const Timeline& timeline, const TimelineStep&
   for (int rank : timeline.ranks()) {
     for (auto& [after, mean, magnitude, everywhere, id, all] : sums) {
       if (!all) continue;
-      const auto before = local(step, rank, id, by_hand);
+      const auto before = own(rank, id);
       all = before && before->values.size() == mean.size();
       for (std::size_t i = 0; all && i < mean.size(); ++i) {
         mean[i] += before->values[i] / static_cast<double>(step.expected());
@@ -86,6 +86,13 @@ std::vector<Multiple> multiples_in(const Timeline& timeline, const TimelineStep&
     if (std::abs(mean) > 1e-3 * largest) multiples.push_back({id, after / mean, everywhere});
   }
   return multiples;
+}
+
+std::vector<Multiple> multiples_in(const Timeline& timeline, const TimelineStep& step,
+                                   bool by_hand) {
+  return multiples_of(
+      timeline, step, [&](int rank, int id) { return synchronized(step, rank, id, by_hand); },
+      [&](int rank, int id) { return local(step, rank, id, by_hand); });
 }
 
 std::optional<double> factor_of(const std::vector<Multiple>& multiples) {

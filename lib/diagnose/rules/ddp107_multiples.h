@@ -2,6 +2,7 @@
 // DDP107: what synchronized gradients are multiples of.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -19,8 +20,15 @@ struct Multiple {
   bool everywhere = false;  // no rank's local value is zero
 };
 
-// Of one step. `by_hand`: of a synchronization that the program wrote. Values far below the largest
-// are ignored: the rounding error of their sums is too large.
+// What is sampled of a gradient; nothing where it is not.
+using SampleOf = std::function<std::optional<Sample>(int rank, int id)>;
+
+// Of one step: `result` on the first rank, by the mean of what each rank had of its `own`. Values
+// far below the largest are ignored: the rounding error of their sums is too large.
+std::vector<Multiple> multiples_of(const Timeline& timeline, const TimelineStep& step,
+                                   const SampleOf& result, const SampleOf& own);
+
+// Of its synchronization; `by_hand`: one that the program wrote.
 std::vector<Multiple> multiples_in(const Timeline& timeline, const TimelineStep& step,
                                    bool by_hand);
 

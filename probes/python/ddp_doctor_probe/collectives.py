@@ -51,8 +51,8 @@ class Collectives:
         if numel == 1 and op.startswith("all_reduce") and tensors[0].device.type == "cpu":
             if not tensors[0].requires_grad and not tensors[0].is_complex():  # a graph would stay alive
                 self.reduced_numbers.append(tensors[0])
-        if moment == "backward" and target in self.gradients:
-            session.backwards.reduced_by_hand(self.gradients[target])
+        if target in self.gradients:
+            session.backwards.reduced_by_hand(self.gradients[target], moment)
         if session.recording and session.record.first_before_step():
             session.backwards.examine_gradients(native.COLLECTIVE, session.tensors.parameters())
         if not target and numel > 1 and op not in POINT_TO_POINT:
