@@ -36,6 +36,24 @@ Finding steps_apart(const Timeline& timeline) {
   return finding;
 }
 
+// Ranks on which no update ever reached these parameters: after the last step they are what they
+// were before the first. Nothing if that is all ranks.
+std::vector<int> never_updated(const Timeline& timeline, const TimelineStep& last,
+                               const std::set<int>& ids) {
+  const auto* start = timeline.step(0);
+  if (start == nullptr) return {};
+  std::vector<int> ranks;
+  for (const int rank : timeline.ranks()) {
+    const bool same = std::ranges::all_of(ids, [&](int id) {
+      const auto before = start->find(rank, id, Stage::kWeight);
+      const auto after = last.find(rank, id, Stage::kWeight);
+      return before && after && before->bits == after->bits;
+    });
+    if (same) ranks.push_back(rank);
+  }
+  return ranks.size() < timeline.ranks().size() ? ranks : std::vector<int>{};
+}
+
 Verdict check_weights_drift(const Timeline& timeline) {
   if (timeline.unpaired && !timeline.unpaired->join) return std::vector{steps_apart(timeline)};
   const auto steps = complete_steps(timeline);
@@ -45,10 +63,12 @@ Verdict check_weights_drift(const Timeline& timeline) {
   Finding finding = finding_of(kWeightsDrift);
   std::set<int> parameters;
   std::size_t apart = 0;
+  const TimelineStep* last = nullptr;
   for (const auto* step : steps) {
     const auto ids = differing(timeline, *step, Stage::kWeight);
     if (ids.empty()) continue;
     ++apart;
+    last = step;
     parameters.insert(ids.begin(), ids.end());
     if (!finding.first_step) {
       finding.first_step = step->number;
@@ -80,6 +100,14 @@ Verdict check_weights_drift(const Timeline& timeline) {
       "Find what changes the weights on one rank only. Until then, do not trust a checkpoint saved "
       "by rank 0.",
       ""};
+  if (const auto never = never_updated(timeline, *last, parameters); !never.empty()) {
+    finding.evidence["never_updated_on"] = never;
+    finding.message +=
+        fmt::format(" On {} they are still what they were before step 1.", ranks_of(never));
+    finding.prescription.text =
+        "Where a rank updates weights for all ranks, send all of them: one that belongs to no full "
+        "round of an all_gather, or to no broadcast, is updated on its owner alone.";
+  }
   return std::vector{finding};
 }
 
