@@ -82,6 +82,45 @@ bool stays_apart(const Timeline& timeline, const std::vector<const TimelineStep*
   return apart;
 }
 
+bool is_of_batch_norm(const TensorInfo& tensor) {
+  return tensor.name.ends_with("running_mean") || tensor.name.ends_with("running_var") ||
+         tensor.name.ends_with("num_batches_tracked");
+}
+
+// Each rank writes its own values in every step, and the wrapper overwrites them by rank 0's before
+// the next forward. BatchNorm does no better, and trains without them.
+std::vector<Finding> overwritten(const Timeline& timeline,
+                                 const std::vector<const TimelineStep*>& steps) {
+  std::set<int> ids;
+  for (const auto& tensor : timeline.tensors) {
+    if (tensor.kind != "buffer" || !tensor.wrapper || is_of_batch_norm(tensor)) continue;
+    if (!is_broadcast(timeline, tensor) || !is_statistic(steps, tensor)) continue;
+    if (std::ranges::all_of(steps, [&](const TimelineStep* step) {
+          return step->groups(tensor.id, Stage::kBuffer).size() > 1;
+        }))
+      ids.insert(tensor.id);
+  }
+  if (ids.empty()) return {};
+  Finding finding = finding_of(kBuffersDrift);
+  finding.severity = Severity::kAdvice;
+  finding.certainty = Certainty::kLikely;
+  finding.ranks = timeline.ranks();
+  finding.first_step = steps.front()->number;
+  finding.parameters = parameters_of(timeline, ids);
+  finding.where = where(timeline, "wrap");
+  finding.evidence["kind"] = "overwritten";
+  finding.evidence["steps_seen"] = steps.size();
+  finding.message = fmt::format(
+      "In each of {} every rank wrote values of its own to {}, and before the next forward "
+      "DistributedDataParallel overwrote them by those of rank 0: what is computed from the other "
+      "ranks' batches, as a codebook or a running mean, is lost.",
+      count_of(steps.size(), "step"), list_of(finding.parameters));
+  finding.prescription = {
+      "All-reduce what is computed from the batch (sums and counts) before the buffer is updated.",
+      ""};
+  return {finding};
+}
+
 Verdict check_buffers_drift(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
   Finding finding = finding_of(kBuffersDrift);
@@ -99,7 +138,7 @@ Verdict check_buffers_drift(const Timeline& timeline) {
     if (here && !finding.first_step) finding.first_step = step->number;
   }
   if (apart.empty() || keeps_normalization_local(timeline, averaging_of(timeline)))
-    return std::vector<Finding>{};
+    return overwritten(timeline, steps);
   const bool wrapped = timeline.has_wrapper();
   const bool outside =
       wrapped && !timeline.wrapper && std::none_of(apart.begin(), apart.end(), [&](int id) {
