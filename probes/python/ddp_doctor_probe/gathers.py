@@ -2,8 +2,9 @@
 """Gathers of activations: whether a loss takes those of the other ranks for constants.
 
 A metric is computed from gathered activations, too, and needs no gradient. So the graph of the loss must have used what was gathered: the
-autograd function that gathers is in it; or an operation on this rank's activations has saved the others' values, of which nothing requires a
-gradient (where a rank puts its own part back, it takes the others for constants on purpose).
+autograd function that gathers is in it; or an operation on what a wrapper returned has saved the others' values, of which nothing requires a
+gradient (where a rank puts its own part back, it takes the others for constants on purpose). What operations inside a wrapper have saved is not
+read: a checkpoint would compute it again.
 """
 import weakref
 
@@ -32,7 +33,8 @@ class Gathers:
             return
         function = places.function_of(self.torch.autograd.function.FunctionCtx)
         *made, own = given
-        if function or own.grad_fn is not None or any(own.data_ptr() == output.data_ptr() for output in self._outputs()):
+        outputs = [] if self.session.forwards.inside else self._outputs()
+        if function or outputs and (own.grad_fn is not None or any(own.data_ptr() == output.data_ptr() for output in outputs)):
             self.waiting.append((places.place(), function, made, own))
 
     def _outputs(self):
@@ -49,9 +51,10 @@ class Gathers:
 
     def _look(self, waiting, roots):
         self.looks_left = max(0, self.looks_left - 1)
-        # Images are compared with captions: what one gather gave is used with what was given to another.
-        sources = [tensor.grad_fn for tensor in [*(own for *_, own in waiting), *self._outputs()] if tensor.grad_fn is not None]
-        users = graph.users_of(sources, roots)
+        outputs = self._outputs()
+        inside = graph.nodes(outputs)
+        known = {id(node) for node in inside}
+        users = [node for node in graph.users_of([output.grad_fn for output in outputs], roots) if id(node) not in known]
         for place, function, made, own in waiting:
             if self._is_in(roots, function) if function else self._is_saved(users, made, own):
                 self.session.site("gather", at=place)
@@ -69,7 +72,7 @@ class Gathers:
     def _blocks(self, tensor, own):
         """The first values of each rank's part but this rank's."""
         own = own.detach().reshape(-1)
-        if tensor.numel() == 0 or tensor.numel() % own.numel() or tensor.dtype is not own.dtype:
+        if not own.numel() or not tensor.numel() or tensor.numel() % own.numel() or tensor.dtype is not own.dtype:
             return []
         heads = [part[:COMPARED] for part in tensor.detach().reshape(-1).split(own.numel())]
         return [head for head in heads if not self.torch.equal(head, own[:COMPARED]) and bool((head != head[0]).any())]

@@ -69,7 +69,7 @@ def users_of(sources, roots):
 
 
 def saved_by(node, torch):
-    """The tensors that an operation keeps for its backward. Of what a model computes they may be computed again to be read, by a checkpoint."""
+    """The tensors that an operation keeps for its backward. Under a checkpoint this computes them again."""
     try:
         kept = [getattr(node, name) for name in dir(type(node)) if name.startswith("_saved_")] + list(getattr(node, "saved_tensors", ()))
     except RuntimeError:  # freed by an earlier backward
