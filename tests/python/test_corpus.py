@@ -4,7 +4,7 @@
 Each program says in its first lines what is to be found; see tests/corpus/README.md. Where a finding prescribes a strategy, the same
 examination tries it (run --fix), and it must cure the program, proven by a second diagnosis.
 
-usage: test_corpus.py [NAME ...] [unittest's options]     NAME as in tests/corpus, without .py
+usage: test_corpus.py [NAME ...] [unittest's options]     NAME as in tests/corpus, without .py, or a pattern
 environment: DDP_DOCTOR=bin/ddp-doctor, WARM_PYTHON=tests/warm/python3; exit 77: this Python has no torch, or not the one that the programs need
 """
 import collections
@@ -21,7 +21,7 @@ import tempfile
 import time
 import unittest
 
-from test_programs import DOCTOR, WARM_PYTHON, Process, all_findings, check_environment, environment, run_tests, skip, unmet_need
+from test_programs import DOCTOR, WARM_PYTHON, Process, all_findings, check_environment, chosen_among, environment, run_tests, skip, unmet_need
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "corpus"
 # Seconds without progress after which ddp-doctor ends a hang of two ranks (more ranks start more slowly), and a program
@@ -205,16 +205,9 @@ def add_tests(program):
 def main():
     if check_environment():
         return 77
-    programs = sorted(CORPUS.glob("*.py"))
-    names = {program.stem for program in programs}
-    options = [argument for argument in sys.argv[1:] if argument not in names]
-    unknown = [option for option in options if not option.startswith("-")]
-    if unknown:
-        sys.exit(f"no program {', '.join(unknown)}; there are: {', '.join(sorted(names))}")
-    wanted = [argument for argument in sys.argv[1:] if argument in names] or names
-    for program in programs:
-        if program.stem in wanted:
-            add_tests(program)
+    chosen, options = chosen_among(sorted(CORPUS.glob("*.py")), sys.argv[1:])
+    for program in chosen:
+        add_tests(program)
     return run_tests(options)
 
 

@@ -4,10 +4,11 @@
 Every rank prints a digest of its final parameters, buffers and losses; the runs must agree in it to the last bit. So must a third run of
 one program for each way in which ranks start, under ddp-doctor with the probe switched off (DDP_DOCTOR=0).
 
-usage: test_programs.py [NAME ...] [unittest's options]     NAME as in tests/programs, without .py
+usage: test_programs.py [NAME ...] [unittest's options]     NAME as in tests/programs, without .py, or a pattern
 environment: DDP_DOCTOR=bin/ddp-doctor, WARM_PYTHON=tests/warm/python3; exit 77: this Python has no torch
 """
 import collections
+import fnmatch
 import importlib.util
 import json
 import os
@@ -235,19 +236,22 @@ def run_tests(options):
     return 77 if len(result.skipped) == result.testsRun else 0
 
 
+def chosen_among(programs, arguments):
+    """(programs that the arguments name, by patterns; all without one, options of unittest)"""
+    patterns = [argument for argument in arguments if not argument.startswith("-")]
+    for pattern in patterns:
+        if not any(fnmatch.fnmatch(program.stem, pattern) for program in programs):
+            sys.exit(f"no program {pattern} in {programs[0].parent}")
+    chosen = [program for program in programs if any(fnmatch.fnmatch(program.stem, pattern) for pattern in patterns or ["*"])]
+    return chosen, [argument for argument in arguments if argument.startswith("-")]
+
+
 def main():
     if check_environment():
         return 77
-    programs = sorted(PROGRAMS.glob("*.py"))
-    names = {program.stem for program in programs}
-    options = [argument for argument in sys.argv[1:] if argument not in names]
-    unknown = [option for option in options if not option.startswith("-")]
-    if unknown:
-        sys.exit(f"no program {', '.join(unknown)}; there are: {', '.join(sorted(names))}")
-    wanted = [argument for argument in sys.argv[1:] if argument in names] or names
-    for program in programs:
-        if program.stem in wanted:
-            add_test(program)
+    chosen, options = chosen_among(sorted(PROGRAMS.glob("*.py")), sys.argv[1:])
+    for program in chosen:
+        add_test(program)
     return run_tests(options)
 
 
