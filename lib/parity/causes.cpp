@@ -392,6 +392,9 @@ class Cause {
             ? "if the statistics of each rank's batch are too few, use "
               "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model); otherwise this is what "
               "BatchNorm does under data parallelism: --ignore parity-forward"
+        : step_.module && step_.module->type == "Embedding" && seen_.figures().dealt
+            ? "look at what it is given: where the ranks have parts of a sequence, positions count "
+              "from the beginning of the whole, not of the part"
             : "look for what mixes the samples of a batch, and so depends on how they are dealt "
               "out to the ranks: negatives of the same batch, statistics of a batch, a mean over "
               "other "

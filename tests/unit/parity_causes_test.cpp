@@ -278,5 +278,28 @@ TEST(ParityForward, NamesTheParametersOfATermOfTheWholeBatch) {
   EXPECT_THAT(finding.message, HasSubstr("a term of the loss depends on the whole batch"));
 }
 
+void deal(ParityFigures& figures) { figures.dealt = true; }
+
+// Where batches are dealt out, the gradients of single ranks are what the ranks computed, and say
+// nothing of how one process would mix the samples.
+TEST(ParityForward, IsNotTheCauseOfTheSameLossWhereBatchesAreDealtOut) {
+  Planted planted(2);
+  mix(planted, {1});
+  auto step = planted.step();
+  EXPECT_EQ(finding_of_parity(judged(step, 2, deal)).rule, kParityParameters.code);
+  step.loss = 1.4;
+  EXPECT_EQ(finding_of_parity(judged(step, 2, deal)).rule, kParityForward.code);
+}
+
+TEST(ParityForward, SaysWhatPositionsCountFrom) {
+  Planted planted(2);
+  mix(planted, {0, 1, 2});
+  auto step = planted.step();
+  step.module = {"wpe", "Embedding", 0.05};
+  EXPECT_THAT(finding_of_parity(judged(step, 2, deal)).prescription.text,
+              HasSubstr("positions count from the beginning of the whole"));
+  EXPECT_THAT(finding_of_parity(judged(step)).prescription.text, Not(HasSubstr("positions")));
+}
+
 }  // namespace
 }  // namespace ddp_doctor
