@@ -24,7 +24,7 @@ class Backwards(ctypes.Structure):
         self.depth = 0
         self.retained = False
         self.accumulating = []  # parameters whose gradients accumulate over micro-batches
-        self.by_hand = {}  # Entry -> None; those without a wrapper whose gradients the program has reduced in this step
+        self.reduced = {}  # Entry -> None; those without a wrapper whose gradients the program has reduced in this step
         self.seen_between = False  # these, before the backward that followed
         self.keeps = 0  # native.KEEP while gradient values are kept
 
@@ -51,9 +51,9 @@ class Backwards(ctypes.Structure):
         # Shows whether the program changes the gradients of an earlier micro-batch.
         self.examine_gradients(native.BEFORE_BACKWARD, self.accumulating, native.SAMPLE)
         self.accumulating = []
-        if self.by_hand and not self.seen_between:  # what was summed over the ranks may be summed again
+        if self.reduced and not self.seen_between:  # what was summed over the ranks may be summed again
             self.seen_between = True
-            self.examine_gradients(native.BEFORE_BACKWARD, list(self.by_hand), native.SAMPLE)
+            self.examine_gradients(native.BEFORE_BACKWARD, list(self.reduced), native.SAMPLE)
         session.collectives.targets = None
         for made in session.forwards.wrappers:
             wrapper = made.ref()
@@ -94,8 +94,8 @@ class Backwards(ctypes.Structure):
         """A collective on the gradient itself. During the backward it is still the local one."""
         if not self.session.recording:
             return
-        if entry.index is None and not self.seen_between and entry not in self.by_hand:
-            self.by_hand[entry] = None
+        if entry.index is None and not self.seen_between and entry not in self.reduced:
+            self.reduced[entry] = None
             if moment == "backward":
                 self.examine_gradients(native.ACCUMULATED, [entry], native.SAMPLE)
         if moment == "backward" and self.session.record.is_still_local(entry.address):
@@ -152,4 +152,4 @@ class Backwards(ctypes.Structure):
             session.site("autograd.grad")
 
     def step_ended(self):
-        self.accumulating, self.by_hand, self.seen_between = [], {}, False
+        self.accumulating, self.reduced, self.seen_between = [], {}, False
