@@ -5,6 +5,7 @@ in warnings.
 usage: test_passive.py [unittest's options]
 environment: DDP_DOCTOR=bin/ddp-doctor
 """
+import ast
 import os
 import pathlib
 import sys
@@ -72,6 +73,21 @@ class Replaced(unittest.TestCase):
             warnings.simplefilter("always")
             Library().deprecated()
         self.assertEqual([warning.filename for warning in seen], [__file__])
+
+
+def methods_and_fields(kind):
+    """Names of a class' methods, and of what is assigned to `self` in them."""
+    fields = [node.attr for node in ast.walk(kind) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+              and isinstance(node.value, ast.Name) and node.value.id == "self"]
+    return {method.name for method in kind.body if isinstance(method, ast.FunctionDef)}, set(fields)
+
+
+class Parts(unittest.TestCase):
+    def test_no_field_hides_a_method_that_the_program_reaches(self):
+        for file in PROBE.glob("ddp_doctor_*/*.py"):
+            for kind in [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)]:
+                methods, fields = methods_and_fields(kind)
+                self.assertEqual(methods & fields, set(), f"{file.name}: {kind.name}")
 
 
 class Passive(unittest.TestCase):
