@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """fully_shard, accumulation: synchronization is switched on by the wrong micro-batch, so the last one stays unreduced."""
 # expect: DDP103 ranks 0 1 step 1
-# needs: torch>=2.6
+# needs: torch>=2.7
 import sys
 
 import torch

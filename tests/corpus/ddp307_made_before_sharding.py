@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The optimizer is made first, with weight decay for matrices only; then fully_shard puts DTensors into the place of its parameters."""
 # expect: DDP307 step 1
-# needs: torch>=2.6
+# needs: torch>=2.7
 import sys
 
 import torch

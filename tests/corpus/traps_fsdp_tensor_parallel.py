@@ -3,7 +3,7 @@
 memory is freed after the backward. Then a second model, with replicas of each
 shard: its shards differ from the start."""
 # ranks: 4
-# needs: torch>=2.6
+# needs: torch>=2.7
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """fully_shard with layers whose rows do not divide by the number of ranks, bfloat16 autocast, gradient clipping."""
 # command: parity
-# needs: torch>=2.6
+# needs: torch>=2.7
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F

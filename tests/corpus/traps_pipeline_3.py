@@ -2,7 +2,7 @@
 """Two pipelines side by side, of two stages each, whose norms have the same names and the same first weights; gradients are averaged by hand over
 the ranks with the same stage."""
 # ranks: 4
-# needs: torch>=2.6
+# needs: torch>=2.7
 import torch
 import torch.distributed as dist
 import torch.nn as nn

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Two stages of equal shapes under torch.distributed.pipelining, whose backward passes start at edges of the graph, each with a learning
 rate of its own."""
-# needs: torch>=2.6
+# needs: torch>=2.7
 import torch
 import torch.distributed as dist
 import torch.nn as nn
