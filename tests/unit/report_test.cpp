@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -14,6 +16,7 @@
 namespace ddp_doctor {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -86,6 +89,24 @@ TEST(Report, IsInconclusiveWhereARunWasStoppedWithoutAFinding) {
   EXPECT_EQ(report.health(), Health::kInconclusive);
   EXPECT_THAT(text_of(report),
               HasSubstr("Verdict: inconclusive: the run was stopped in step 7, before its end\n"));
+}
+
+RunReport drifts_from_step_6(std::initializer_list<int> not_examined) {
+  RunBuilder run = named("as-is");
+  run.wrapper({}).differ(1, 0, Stage::kWeight, 6);
+  run.each_step([&](int, StepRecord& step) {
+    if (std::ranges::find(not_examined, step.step) == not_examined.end()) return;
+    step.examined = false;
+    step.observations.clear();
+  });
+  return report_run(run.build(), 0);
+}
+
+TEST(Report, SaysWhichStepsLieBeforeTheOneInWhichAFindingWasFirstSeen) {
+  const auto between = HasSubstr(
+      "first seen in step 6, and the step examined before it is 3; --warmup 6 --stop-after 6");
+  EXPECT_THAT(drifts_from_step_6({4, 5}).notes, Contains(between));
+  EXPECT_THAT(drifts_from_step_6({2, 3}).notes, Not(Contains(HasSubstr("first seen in step"))));
 }
 
 TEST(Report, PromotesConsequencesWhoseCauseIsIgnored) {
