@@ -382,6 +382,17 @@ TEST(WeightsDrift, StandsAloneWhereNothingElseExplainsIt) {
   ASSERT_THAT(codes(findings), ElementsAre("DDP301"));
   EXPECT_EQ(findings[0].first_step, 2);
   EXPECT_THAT(names(findings[0]), ElementsAre("orphan.weight"));
+  EXPECT_FALSE(findings[0].evidence.contains("never_updated_on"));
+}
+
+TEST(WeightsDrift, NamesTheRankThatTheUpdateOfItsOwnerNeverReached) {
+  auto run = healthy();
+  run.observe(1, 0, Stage::kWeight, 10);  // as before training
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP301"));
+  EXPECT_EQ(findings[0].evidence["never_updated_on"], std::vector{1});
+  EXPECT_THAT(findings[0].message,
+              testing::HasSubstr("On rank 1 they are still what they were before step 1."));
 }
 
 TEST(InitialWeightsDiffer, ExplainsTheDriftThatFollows) {
