@@ -54,6 +54,10 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
     }
   }
   if (affected == 0) return std::vector<Finding>{};
+  // A strategy finds no gradients in such a program.
+  const auto* type =
+      timeline.fact(timeline.first_rank(), fmt::format("optimizer {}", optimizer), "type");
+  const bool by_hand = type != nullptr && type->value == "\"HandWrittenUpdate\"";
   const bool all = parameters.size() == timeline.trainable().size();
   finding.where = where(timeline, "autograd.grad");
   const bool by_autograd = finding.where.has_value();
@@ -64,16 +68,18 @@ Verdict check_autograd_grad_bypass(const Timeline& timeline) {
   finding.evidence["steps_affected"] = affected;
   finding.evidence["steps_seen"] = steps.size();
   finding.message = fmt::format(
-      "The gradients of {} did not come from backward(): they were computed {} and assigned. "
+      "The gradients of {} did not come from backward(): they were computed {} and {}. "
       "Nothing reduces them, and they differ across ranks in {} of {}.",
       all ? "every parameter" : list_of(finding.parameters),
       by_autograd ? "by torch.autograd.grad"
                   : "in another way, such as a functional API or a difference of weights,",
-      affected, count_of(steps.size(), "step"));
+      by_hand ? "applied by hand" : "assigned", affected, count_of(steps.size(), "step"));
   finding.prescription = {
-      "Compute them with loss.backward() on a forward through the wrapper, or all-reduce them by "
-      "hand before optimizer.step().",
-      "allreduce-flat"};
+      fmt::format(
+          "Compute them with loss.backward() on a forward through the wrapper, or all-reduce "
+          "them by hand before {}.",
+          by_hand ? "the update" : "optimizer.step()"),
+      by_hand ? "" : "allreduce-flat"};
   return std::vector{finding};
 }
 

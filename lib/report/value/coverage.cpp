@@ -25,7 +25,7 @@ std::optional<T> value_of(const Timeline& timeline, const std::string& subject,
 // What the record shows of a parameter's training on one rank.
 struct Training {
   bool gradient = false;  // the optimizer's step found one
-  bool arrives = false;   // a backward produced one; DeepSpeed takes it away before the step
+  bool arrives = false;   // there was one; DeepSpeed takes it away before the step
   bool moves = false;     // the weight's bits change
 
   bool happens() const { return (gradient || arrives) && moves; }
@@ -38,7 +38,7 @@ Training training_of(const std::vector<const TimelineStep*>& steps, int rank, in
     const auto usage = step->usage(rank, id);
     const auto now = step->find(rank, id, Stage::kWeight);
     training.gradient = training.gradient || step->find(rank, id, Stage::kGradient);
-    training.arrives = training.arrives || (usage && usage->used);
+    training.arrives = training.arrives || (usage && (usage->used || usage->assigned));
     training.moves = training.moves || (before && now && now->bits != before->bits);
     if (training.gradient && training.moves) break;
     if (now) before = now;

@@ -46,7 +46,9 @@ class Backwards(ctypes.Structure):
         session.gathers.backward_begins(tensors)
         if record.backwards() < FIRST_BACKWARDS:
             # Finds models without a wrapper before their gradients arrive.
-            session.tensors.add_parameters(list(graph.leaves(tensors).values()), anonymous=False)
+            leaves = list(graph.leaves(tensors).values())
+            session.tensors.add_parameters(leaves, anonymous=False)
+            session.updates.differentiated(leaves)
         session.tensors.hook_trainable()
         # Shows whether the program changes the gradients of an earlier micro-batch.
         self.examine_gradients(native.BEFORE_BACKWARD, self.accumulating, native.SAMPLE)
@@ -141,6 +143,7 @@ class Backwards(ctypes.Structure):
                 # Nothing reduces these during a backward. A few values are enough to see whether they change before they are reduced.
                 self.examine_gradients(
                     native.LOCAL, [e for e in parameters if e.index is None and not record.was_local(e.address)], native.SAMPLE)
+        session.updates.gradients_are_there()
         session.enter(native.BATCH)
 
     @passive
@@ -150,6 +153,12 @@ class Backwards(ctypes.Structure):
         if any(session.tensors.known(tensor) is not None for tensor in graph.as_list(inputs, self.torch)):
             session.record.token("G")
             session.site("autograd.grad")
+        session.updates.differentiated([tensor for tensor in graph.as_list(inputs, self.torch) if tensor.is_leaf])
+
+    @passive
+    def by_hand_ends(self, inputs, gradients):
+        self.session.updates.returned(graph.as_list(inputs, self.torch), gradients)
+        self.session.updates.gradients_are_there()
 
     def step_ended(self):
         self.accumulating, self.reduced, self.seen_between = [], {}, False

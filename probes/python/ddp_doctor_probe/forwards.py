@@ -221,6 +221,7 @@ class Forwards:
         if self.hooks and (self.around is not None or self.inside and self.inside[-1] is self.wrapper_of.get(wrapper)):
             return False
         if self.torch.is_grad_enabled():
+            session.updates.ends()
             self._forget()
         self.forward_begins(wrapper)
         return bool(self.inside)
@@ -237,6 +238,8 @@ class Forwards:
             else:
                 self.called_without_grad.add(module)
             return
+        if session.updates.mode is not None:
+            session.updates.ends()
         self.called.add(module)
         if session.recording and arguments and placements.is_sharding_root(module, first=len(self.called) == 1):
             session.inputs.seen(arguments)

@@ -141,6 +141,8 @@ def _collective(torch, name, original):
         first = args[0] if args else next(iter(kwargs.values()), None)
         tensors = first if isinstance(first, (list, tuple)) else [first]
         tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+        if here.updates.mode is not None:
+            here.updates.collective_begins(tensors)
         op = argument(args, kwargs, "op", op_at)
         if op is None and op_at is not None:
             op = torch.distributed.ReduceOp.SUM
@@ -343,6 +345,7 @@ def _backward(torch):
                 return original(tensors, *args, **kwargs)
             deepspeed.follow()
             tensors = once(tensors)
+            here.updates.ends()
             retain_graph, create_graph = (tuple(args[1:3]) + (None, None))[:2]  # as Tensor.backward passes them
             here.backwards.begins(tensors, bool(
                 kwargs.get("retain_graph", retain_graph) or kwargs.get("create_graph", create_graph)))
@@ -361,10 +364,14 @@ def _backward(torch):
     def by_hand(original):
         def grad(outputs, inputs, *args, **kwargs):
             here = session.current
-            if here is not None:
-                inputs = once(inputs)
-                here.backwards.by_hand(inputs)
-            return original(outputs, inputs, *args, **kwargs)
+            if here is None:
+                return original(outputs, inputs, *args, **kwargs)
+            inputs = once(inputs)
+            here.updates.ends()
+            here.backwards.by_hand(inputs)
+            result = original(outputs, inputs, *args, **kwargs)
+            here.backwards.by_hand_ends(inputs, result)
+            return result
 
         return grad
 

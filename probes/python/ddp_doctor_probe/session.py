@@ -24,6 +24,7 @@ from .inputs import Inputs
 from .passive import passive
 from .steps import Steps
 from .tensors import Tensors
+from .updates import Updates
 from .values import Values
 
 KEPT_VALUES = 96 << 20  # bytes of tensor values that a record may keep
@@ -77,6 +78,7 @@ class Session:
         self.gathers = Gathers(self)
         self.inputs = Inputs(self)
         self.steps = Steps(self)
+        self.updates = Updates(self)
         self.forwards.watch()
         self.enter(native.BATCH)
 
@@ -184,6 +186,7 @@ class Session:
     @passive
     def group_ends(self):
         """Usually the last call of a program, while its model still exists."""
+        self.updates.end()
         self.steps.examine_last_step()
         self.forwards.write_runtime_fields()
         self.tensors.note_unused_statements()
@@ -238,6 +241,7 @@ class Session:
         """As many steps were examined as the user wanted: from here on the program runs as it would without the probe."""
         global current, left_in
         try:
+            self.updates.end()
             self.steps.examine_last_step()
             self.forwards.write_runtime_fields()
             if not self.backwards.depth:  # hooks are not removed while they run; those that stay do nothing

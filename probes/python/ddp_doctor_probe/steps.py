@@ -71,6 +71,9 @@ class Steps:
 
     @passive
     def step_begins(self, optimizer):
+        self.begin(optimizer)
+
+    def begin(self, optimizer):
         session = self.session
         session.enter(native.OPTIMIZER)
         known = self.optimizer_of.get(optimizer)
@@ -92,7 +95,7 @@ class Steps:
         if session.recording:
             session.tensors.note_sharding()
             session.tensors.note_stated()
-            session.values.observe_before_step(self._covered(known))
+            session.values.observe_before_step(self.covered_by(known))
 
     def _follow(self, known, optimizer):
         """The parameters and hyper-parameters that it holds now."""
@@ -156,7 +159,7 @@ class Steps:
         self.session.record.gradients_taken()
         known = self.optimizer_of.get(optimizer)
         if known is not None and self.session.recording:
-            self.session.backwards.examine_gradients(native.GRADIENT, self._covered(known))
+            self.session.backwards.examine_gradients(native.GRADIENT, self.covered_by(known))
 
     # ---- a step ends
 
@@ -166,6 +169,9 @@ class Steps:
 
     @passive
     def step_ends(self, optimizer, skipped):
+        self.end(optimizer, skipped)
+
+    def end(self, optimizer, skipped):
         known = self.optimizer_of.get(optimizer)
         if known is None:
             return
@@ -173,7 +179,7 @@ class Steps:
         now = time.perf_counter_ns()
         probe_ns = session.probe_ns
         session.enter(native.RECORDING)
-        covered = self._covered(known)
+        covered = self.covered_by(known)
         session.record.row(known.number, self.started_ns, max(0, now - self.began - probe_ns), skipped, self.scale)
         examined = session.recording and bool(covered)
         if examined:
@@ -222,7 +228,7 @@ class Steps:
         session.record.step_closed(known.number)
         session.next_step()
 
-    def _covered(self, known):
+    def covered_by(self, known):
         """The optimizer's parameters, and the others in its wrappers that no optimizer holds."""
         entries = self.session.tensors.entries
         if known.covered is None or known.covered_of != len(entries):

@@ -14,7 +14,7 @@ class Usage:
         parameter = self.session.tensors.entries[id].ref()
         gradient = None if parameter is None else parameter.grad
         if gradient is None:
-            return 0
+            return int(self.session.updates.holds_gradient_of(parameter))
         return int(gradient.detach().ne(0).any()) if gradient.layout is self.torch.strided else 1
 
     def reach(self, id):

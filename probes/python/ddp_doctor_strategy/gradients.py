@@ -28,7 +28,10 @@ def install(torch, name):
 
 
 def before_each_use(torch, synchronize):
-    """Calls synchronize(optimizer) before each step, after a closure's backward, and before a GradScaler looks at the gradients."""
+    """Calls synchronize(optimizer) before each step, after a closure's backward, before a GradScaler looks at the gradients, and before updates that the
+    program writes itself."""
+    from ddp_doctor_probe import updates
+
     done = weakref.WeakSet()  # optimizers whose gradients are already synchronized for the next step
 
     def unless_done(optimizer):
@@ -38,6 +41,7 @@ def before_each_use(torch, synchronize):
             synchronize(optimizer)
 
     moments.before_each_update(torch, unless_done)
+    updates.before_each.append(synchronize)
     _before_unscaling(torch, synchronize, done)
 
 
