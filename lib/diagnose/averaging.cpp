@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lib/diagnose/facts.h"
+#include "lib/diagnose/gossip.h"
 
 namespace ddp_doctor {
 namespace {
@@ -147,6 +148,13 @@ bool keeps_normalization_local(const Timeline& timeline, const Averaging& averag
          std::none_of(averaging.averaged.begin(), averaging.averaged.end(), has_buffers);
 }
 
-bool averages_weights(const Timeline& timeline) { return !averaging_of(timeline).averaged.empty(); }
+const char* why_apart(const Timeline& timeline) {
+  if (!averaging_of(timeline).averaged.empty())
+    return "the program averages its weights every few steps (local SGD): in between, the ranks "
+           "differ on purpose";
+  if (mixes_weights(timeline))
+    return "ranks mix their weights with those of a few others (gossip): they differ on purpose";
+  return nullptr;
+}
 
 }  // namespace ddp_doctor

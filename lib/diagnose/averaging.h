@@ -8,10 +8,6 @@
 
 namespace ddp_doctor {
 
-inline constexpr char kAveragesWeights[] =
-    "the program averages its weights every few steps (local SGD): in between, the ranks differ on "
-    "purpose";
-
 struct Averaging {
   // Parameters that differed and became equal again, after all-reduces of at least as many elements
   // that did not synchronize gradients: most of what ever differed.
@@ -25,6 +21,7 @@ Averaging averaging_of(const Timeline& timeline);
 // own normalization, as FedBN does.
 bool keeps_normalization_local(const Timeline& timeline, const Averaging& averaging);
 
-bool averages_weights(const Timeline& timeline);
+// Why the ranks differ on purpose: local SGD, or gossip (gossip.h). Null if they do not.
+const char* why_apart(const Timeline& timeline);
 
 }  // namespace ddp_doctor

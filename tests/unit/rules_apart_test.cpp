@@ -41,7 +41,7 @@ Collective average(std::int64_t numel) {
 
 TEST(LocalSgd, IsNotTakenForReplicasThatDrift) {
   auto run = local_sgd(average(2));
-  EXPECT_TRUE(averages_weights(run.build()));
+  EXPECT_NE(why_apart(run.build()), nullptr);
   const auto diagnosis = diagnose(local_sgd(average(2)).build());
   EXPECT_THAT(codes_of(diagnosis.findings), IsEmpty());
   const auto skipped = std::find_if(diagnosis.not_checked.begin(), diagnosis.not_checked.end(),
@@ -62,7 +62,7 @@ TEST(LocalSgd, MayAverageAfterTheStepHasEnded) {
       }
     }
   }
-  EXPECT_TRUE(averages_weights(run.build()));
+  EXPECT_NE(why_apart(run.build()), nullptr);
 }
 
 // Two optimizers, of an actor whose gradients are averaged and a critic whose are not: what is
@@ -82,8 +82,64 @@ TEST(LocalSgd, IsNotAFewValuesThatNeverDiffered) {
         run.sample(rank, 1, stage, {1.0}, step, step);
     }
   }
-  EXPECT_FALSE(averages_weights(run.build()));
+  EXPECT_EQ(why_apart(run.build()), nullptr);
 }
+
+// ---- gossip
+
+// Two ranks that train apart, and before each update write into their weights; `moved`: towards
+// each other, of their distance of 1.
+RunBuilder gossip(const Collective& exchange, double moved) {
+  RunBuilder run(2, {"body.weight"}, 9);
+  for (int step = 1; step <= 9; ++step) {
+    run.observe(1, 0, Stage::kGradient, 100 + step, step, step);
+    run.observe(1, 0, Stage::kWeight, 120 + step, step, step);
+    for (int rank : {0, 1}) {
+      run.sample(rank, 0, Stage::kWeight, {1.0 + rank}, step, step);
+      const double before = step == 1 ? 1.0 : 1.0 + rank + (rank == 0 ? moved : -moved);
+      run.sample(rank, 0, Stage::kWeightBefore, {before}, step, step);
+      run.step(rank, step).calls.push_back(exchange);
+    }
+  }
+  return run;
+}
+
+Collective sent(std::int64_t numel) {
+  return {"isend", "", "float32", numel, "", "before-step", "", "train.py", 40, 1};
+}
+
+TEST(Gossip, IsNotTakenForReplicasThatDrift) {
+  const auto diagnosis = diagnose(gossip(sent(1), 0.3).build());
+  EXPECT_THAT(codes_of(diagnosis.findings), IsEmpty());
+  const auto skipped = std::find_if(diagnosis.not_checked.begin(), diagnosis.not_checked.end(),
+                                    [](const auto& rule) { return rule.rule == "DDP301"; });
+  ASSERT_NE(skipped, diagnosis.not_checked.end());
+  EXPECT_THAT(skipped->reason, HasSubstr("gossip"));
+}
+
+TEST(Gossip, MovesWeightsTowardsThoseOfOthers) {
+  EXPECT_EQ(why_apart(gossip(sent(1), 0.0).build()), nullptr);
+  EXPECT_EQ(why_apart(gossip(sent(1), -0.3).build()), nullptr);
+}
+
+TEST(Gossip, SendsAsMuchAsItMixes) {
+  EXPECT_EQ(why_apart(gossip(sent(0), 0.3).build()), nullptr);
+  auto activations = sent(1);
+  activations.moment = "forward";
+  EXPECT_EQ(why_apart(gossip(activations, 0.3).build()), nullptr);
+}
+
+TEST(Gossip, MayReduceInGroupsThatChange) {
+  auto run = gossip(average(1), 0.3);
+  EXPECT_EQ(why_apart(run.build()), nullptr);
+  for (int step = 1; step <= 9; ++step) {
+    for (int rank : {0, 1})
+      run.step(rank, step).calls.front().group = step % 2 == 0 ? "0,1" : "0,2";
+  }
+  EXPECT_NE(why_apart(run.build()), nullptr);
+}
+
+// ---- outer optimizers
 
 TEST(LocalSgd, MayHaveAnOuterOptimizer) {
   auto gradients = average(2);

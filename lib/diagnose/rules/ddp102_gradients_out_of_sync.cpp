@@ -273,7 +273,7 @@ Finding owners_alone(const Timeline& timeline, std::size_t affected, std::size_t
 
 Verdict check_gradients_out_of_sync(const Timeline& timeline) {
   const auto steps = complete_steps(timeline);
-  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
+  if (const char* reason = why_apart(timeline)) return Undecidable{reason};
   if (!timeline.updated_by_some.empty()) {
     const auto alone = steps_with_own_gradients(timeline, steps);
     if (2 * alone > steps.size()) return std::vector{owners_alone(timeline, alone, steps.size())};

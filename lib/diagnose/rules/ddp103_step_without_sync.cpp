@@ -66,7 +66,7 @@ Verdict check_fully_shard(const Timeline& timeline) {
 Verdict check_step_without_sync(const Timeline& timeline) {
   if (!timeline.wrapper) return check_fully_shard(timeline);
   const auto steps = complete_steps(timeline);
-  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
+  if (const char* reason = why_apart(timeline)) return Undecidable{reason};
   Finding finding = finding_of(kStepWithoutSync);
   std::size_t without = 0;
   for (const auto* step : steps) {

@@ -103,7 +103,7 @@ Verdict check_wrong_process_group(const Timeline& timeline) {
   if (auto parts = over_parts(timeline, complete_steps(timeline)); !parts.empty()) return parts;
   const Groups declared = wrapper_groups(timeline);
   const auto steps = complete_steps(timeline);
-  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
+  if (const char* reason = why_apart(timeline)) return Undecidable{reason};
   const TimelineStep* first = nullptr;
   std::size_t affected = 0;
   for (const auto* step : steps) {

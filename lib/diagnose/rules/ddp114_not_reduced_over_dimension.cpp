@@ -319,7 +319,7 @@ bool begins_it(const Timeline& timeline, const std::vector<const TimelineStep*>&
 
 Verdict check_not_reduced_over_dimension(const Timeline& timeline) {
   if (!timeline.on_mesh()) return std::vector<Finding>{};
-  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
+  if (const char* reason = why_apart(timeline)) return Undecidable{reason};
   const auto steps = complete_steps(timeline);
   Finding finding = finding_of(kNotReducedOverDimension);
   std::set<int> parameters;

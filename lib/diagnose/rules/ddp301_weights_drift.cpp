@@ -58,7 +58,7 @@ Verdict check_weights_drift(const Timeline& timeline) {
   if (timeline.unpaired && !timeline.unpaired->join) return std::vector{steps_apart(timeline)};
   const auto steps = complete_steps(timeline);
   if (steps.empty()) return Undecidable{kNoCompleteStep};
-  if (averages_weights(timeline)) return Undecidable{kAveragesWeights};
+  if (const char* reason = why_apart(timeline)) return Undecidable{reason};
 
   Finding finding = finding_of(kWeightsDrift);
   std::set<int> parameters;

@@ -23,7 +23,7 @@ const RankExit* exit_of(const Timeline& timeline, int rank) {
   return found == exits.end() ? nullptr : &*found;
 }
 
-Prescription prescription() {
+Prescription advice() {
   return {
       "Check what this rank does in that step: it may be waiting for data, for a lock or in a "
       "collective that the other ranks do not issue, or be in an endless loop.",
@@ -169,7 +169,7 @@ Verdict check_stalled_rank(const Timeline& timeline) {
   }
   if (!finding->where) finding->where = user_line(timeline, finding->ranks.front());
   finding->message[0] = 'R';  // "Rank 1 ...", "Ranks 0 and 1 ..."
-  if (finding->prescription.text.empty()) finding->prescription = prescription();
+  if (finding->prescription.text.empty()) finding->prescription = advice();
   return std::vector{*finding};
 }
 

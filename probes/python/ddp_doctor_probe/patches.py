@@ -140,6 +140,7 @@ def _collective(torch, name, original):
     def describe(here, args, kwargs):
         first = args[0] if args else next(iter(kwargs.values()), None)
         tensors = first if isinstance(first, (list, tuple)) else [first]
+        tensors = [getattr(tensor, "tensor", tensor) for tensor in tensors]  # of a P2POp
         tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
         if here.updates.mode is not None:
             here.updates.collective_begins(tensors)
