@@ -279,6 +279,16 @@ class Cause {
            one.rest > kMultiple * seen_.allowed_rest();
   }
 
+  // All that differ are parameters that one rank has alone, and their gradients the same multiple.
+  bool experts_are_multiplied() const {
+    const auto& different = seen_.different();
+    const double k = different.front().k;
+    return k > 1.5 && std::abs(k - std::round(k)) < 0.01 &&
+           std::all_of(different.begin(), different.end(), [&](const Comparison::Different& one) {
+             return one.clean && one.parameter->rank && std::abs(one.k - k) < 0.01;
+           });
+  }
+
   // DDP703
   std::optional<Finding> as_parameters() const {
     // Where batches are dealt out, those of their samples are the ranks' own gradients.
@@ -316,9 +326,13 @@ class Cause {
             ? fmt::format("The other one, {}, is right", seen_.equal().front()->name)
             : fmt::format("The other {} are right", seen_.equal().size()));
     finding.prescription.text =
-        "look for what reaches only these parameters: a term of the loss that one rank adds alone, "
-        "features gathered without their gradients (all_gather), a share that is summed twice or "
-        "never";
+        experts_are_multiplied()
+            ? "divide these gradients by the number of ranks: each of these parameters is on one "
+              "rank and gets the gradients of all ranks' samples, which are added up, while those "
+              "of the other parameters are averaged"
+            : "look for what reaches only these parameters: a term of the loss that one rank adds "
+              "alone, features gathered without their gradients (all_gather), a share that is "
+              "summed twice or never";
     return finding;
   }
 

@@ -32,6 +32,8 @@ ParityStep step_of(const json& content) {
       throw Error(
           fmt::format("{} inner products, not those of {} gradients", triangle.size(), vectors));
     step.parameters.push_back({parameter.at("name").get<std::string>(), {vectors, triangle}});
+    if (const auto rank = parameter.find("rank"); rank != parameter.end() && rank->is_number())
+      step.parameters.back().rank = rank->get<int>();
   }
   step.not_told = content.at("not_told").get<std::vector<std::string>>();
   for (const auto& loss : content.at("loss").at("ranks")) step.rank_losses.push_back(mean_of(loss));

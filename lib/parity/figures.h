@@ -23,6 +23,7 @@ inline constexpr std::size_t kAlone = 3;  // the first of those of one process o
 struct ParityParameter {
   std::string name;
   Products products;
+  std::optional<int> rank = {};  // the only one that has it, as of an expert
 };
 
 struct ParityStep {

@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(os.environ["DDP_DOCTOR"]).resolve().parent.parent / "libexec" / "ddp-doctor" / "python"))
 
-from ddp_doctor_parity import Impossible, draws, nested, samples, tensors  # noqa: E402
+from ddp_doctor_parity import Impossible, draws, nested, owners, samples, tensors  # noqa: E402
 
 Pair = collections.namedtuple("Pair", "x y")
 
@@ -304,6 +304,28 @@ class Marks(unittest.TestCase):
         self.assertTrue(tensors.marks_differ([mark(a / a.norm()), mark(b / b.norm())]), "clipped to one norm")
         self.assertFalse(tensors.marks_differ([mark(a, b), mark(a * (1 + 1e-6), b)]))
         self.assertFalse(tensors.marks_differ([[None, *mark(a)], [None, *mark(a)]]))
+
+
+class Parts(unittest.TestCase):
+    def test_add_up_along_one_dimension(self):
+        whole = lambda shape, *parts: tensors.whole(torch, list(parts), shape)
+        a, b = numbers(0, 3, 4), numbers(50, 2, 4)
+        self.assertTrue(torch.equal(whole((5, 4), a, b), torch.cat([a, b])))
+        self.assertTrue(torch.equal(whole((4, 5), a.T, b.T), torch.cat([a.T, b.T], dim=1)))
+        self.assertTrue(torch.equal(whole((3, 4), a, a), a), "replicas")
+        self.assertIsNone(whole((6, 4), a, b))
+        self.assertIsNone(whole((5, 4), a, None))
+        self.assertTrue(tensors.is_dealt_out(a, (5, 4)))
+        self.assertFalse(tensors.is_dealt_out(a, (3, 4)))
+
+    def test_modules_of_a_list_have_owners(self):
+        names = ["stem.0.w", "layers.0.experts.0.w", "layers.0.experts.1.w", "layers.1.w", "head"]
+        one = ["stem.0.w", *(f"layers.0.experts.{i}.w" for i in range(4)), "layers.1.w", "head"]
+        self.assertEqual(owners.owners(names, one, 2), [(None, 0), (0, 1), (0, 2), (1, 1), (1, 2), (None, 3), (None, 4)])
+        self.assertIsNone(owners.owners(names, one, 4))
+        self.assertIsNone(owners.owners(names, one[:-1], 2), "a parameter that one process does not have")
+        self.assertIsNone(owners.owners(names, [*one, "tail"], 2))
+        self.assertIsNone(owners.owners(names, [*one[:-1], ""], 2), "a parameter of no module")
 
 
 if __name__ == "__main__":

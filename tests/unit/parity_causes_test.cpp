@@ -184,6 +184,22 @@ TEST(ParityParameters, HasAFactorForEach) {
   EXPECT_THAT(finding.evidence.at("factors"), SizeIs(9));
 }
 
+TEST(ParityParameters, MayBeExpertsThatAreNotDivided) {
+  Planted planted(2);
+  for (std::size_t p : {0, 1}) planted.ranks[p] = times(2, planted.ranks[p]);
+  auto step = planted.step();
+  EXPECT_THAT(finding_of_parity(judged(step)).prescription.text,
+              HasSubstr("look for what reaches"));
+  step.parameters[0].rank = 0;
+  EXPECT_THAT(finding_of_parity(judged(step)).prescription.text,
+              HasSubstr("look for what reaches"));
+  step.parameters[1].rank = 1;
+  const auto finding = finding_of_parity(judged(step));
+  EXPECT_EQ(finding.rule, kParityParameters.code);
+  EXPECT_THAT(finding.prescription.text,
+              HasSubstr("divide these gradients by the number of ranks"));
+}
+
 TEST(ParityParameters, HasOneWithoutAGradientInOneProcess) {
   Planted planted(2);
   planted.one[2] = planted.alone[2][0] = planted.alone[2][1] = Vector(30, 0.0);

@@ -20,23 +20,24 @@ using testing::HasSubstr;
 using testing::SizeIs;
 
 nlohmann::json content() {
-  return {
-      {"version", 2},
-      {"random", nlohmann::json::array()},
-      {"frozen_differ", {"Teacher"}},
-      {"low_precision", true},
-      {"dealt", true},
-      {"steps",
-       {{{"step", 4},
-         {"alone", {0, 1}},
-         {"padded", 1},
-         {"again", true},
-         {"not_told", nlohmann::json::array()},
-         {"module", nullptr},
-         {"counts", {{"samples", {8, 6}}}},
-         {"loss", {{"ranks", {1.5, nullptr}}, {"one", 1.25}}},
-         {"parameters",
-          {{{"name", "w"}, {"products", triangle_of({{1}, {2}, {3}, {4}, {5}, {6}, {7}})}}}}}}}};
+  return {{"version", 2},
+          {"random", nlohmann::json::array()},
+          {"frozen_differ", {"Teacher"}},
+          {"low_precision", true},
+          {"dealt", true},
+          {"steps",
+           {{{"step", 4},
+             {"alone", {0, 1}},
+             {"padded", 1},
+             {"again", true},
+             {"not_told", nlohmann::json::array()},
+             {"module", nullptr},
+             {"counts", {{"samples", {8, 6}}}},
+             {"loss", {{"ranks", {1.5, nullptr}}, {"one", 1.25}}},
+             {"parameters",
+              {{{"name", "w"},
+                {"rank", 1},
+                {"products", triangle_of({{1}, {2}, {3}, {4}, {5}, {6}, {7}})}}}}}}}};
 }
 
 class FiguresFile {
@@ -65,6 +66,7 @@ TEST(ParityFigures, AreRead) {
   const auto& step = figures.steps[0];
   EXPECT_EQ(step.step, 4);
   const auto& products = step.parameters.at(0).products;
+  EXPECT_EQ(step.parameters.at(0).rank, 1);
   ASSERT_TRUE(step.padded);
   EXPECT_DOUBLE_EQ(products.at(kOfOne, step.padded->alone), 10);
   EXPECT_DOUBLE_EQ(products.at(kOfOne, step.padded->padded), 12);

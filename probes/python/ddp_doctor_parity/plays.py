@@ -298,10 +298,14 @@ class Script:
             for stream, per_rank in step.micro_batches.items()]
         return all(stream == rows[0] and all(len(numbers) <= 1 for numbers in stream) for stream in rows)
 
-    def gradient(self, step, i, shapes):
-        """Of the ranks, in the `i`th optimizer step: one tensor for each parameter; None where it cannot be told or there is none."""
-        parts = step.parts[i]
-        return [tensors.whole(self.torch, [part["gradient"][j] for part in parts], shape) for j, shape in enumerate(shapes)]
+    def gradient(self, step, i, shapes, owned):
+        """Of the ranks, in the `i`th optimizer step: one tensor for each parameter of one process; None where it cannot be told or there is none."""
+        kept = [part["gradient"] for part in step.parts[i]]
+        return [self.whole(kept, *place, shape) for place, shape in zip(owned, shapes)]
+
+    def whole(self, kept, owner, j, shape):
+        """Of what each rank kept, in the order of its parameters."""
+        return tensors.whole(self.torch, [each[j] for each in kept], shape) if owner is None else kept[owner][j]
 
 
 def _size_of(stream):

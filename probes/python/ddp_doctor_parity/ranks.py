@@ -84,6 +84,7 @@ class Ranks(seams.Watcher):
         self.signature = ""
         self.random_state, self.random = None, set()
         self.low_precision = False
+        self.exchanged = False  # activations: each rank may hold a part of the model
         self.over = False
         self.impossible = None
 
@@ -200,6 +201,9 @@ class Ranks(seams.Watcher):
             if parameter.grad is not None and id(parameter) not in self.clipped:
                 self.clipped[id(parameter)] = tensors.kept(self.torch, parameter.grad)
 
+    def exchanges(self):
+        self.exchanged = True
+
     def optimizer_made(self, optimizer):
         self.optimizers.append(optimizer)
 
@@ -248,11 +252,12 @@ class Ranks(seams.Watcher):
         gradient = [self.clipped[id(p)] if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
         weights = [[tensors.kept(self.torch, p) for group in each.param_groups for p in group["params"]] for each in self.optimizers]
         mine = self.rank == 0
+        all_of_it = mine or self.exchanged
         content = {
             "intervals": [*self.earlier, (self.number, self.interval)],
-            "gradient": [g if mine or tensors.is_part(g) or _is_piece(p) else None for g, p in zip(gradient, parameters)],
+            "gradient": [g if all_of_it or tensors.is_part(g) or _is_piece(p) else None for g, p in zip(gradient, parameters)],
             "marks": [None if g is None or tensors.is_part(g) or _is_piece(p) else tensors.mark(g) for g, p in zip(gradient, parameters)],
-            "weights": [[w if mine or tensors.is_part(w) or (w is not None and w.dim() <= 1) else None for w in each] for each in weights],
+            "weights": [[w if all_of_it or tensors.is_part(w) or (w is not None and w.dim() <= 1) else None for w in each] for each in weights],
             "names": self._names(parameters) if mine else None,
             "losses": self.losses, "totals": self.totals, "outputs": self.outputs, "states": self.states if mine else None, "draws": self.draws,
         }

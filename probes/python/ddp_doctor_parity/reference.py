@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from . import Impossible, draws, nested, plays, ranks, samples, seams, tensors
+from . import Impossible, draws, nested, owners, plays, ranks, samples, seams, tensors
 from .figures import inner_products
 
 LEARNING = 4  # steps in which the number of micro-batches must have shown itself
@@ -46,6 +46,9 @@ class Reference(seams.Watcher):
         self.unlike = {}  # inside or outside: what was drawn in this turn and is not the ranks'
         self.counted = collections.Counter()  # place in the program -> how often it reduced numbers in this step
         self.optimizers, self.names = [], {}
+        self.parameters = {}  # id of a parameter of the module that is called -> its name
+        self.owned = {}  # number of an optimizer -> for each of its parameters (position of the rank that has it or None, its place among the rank's)
+        self.assembled = False  # in an order that was assumed: what ranks have parts of
         self.forwards = 0  # of the turn under way
         self.short_turns = 0  # one after the other, that took fewer batches than they should have
         self.has_forward = False  # in training, since the last optimizer step
@@ -114,6 +117,7 @@ class Reference(seams.Watcher):
     @seams.careful
     def forward_begins(self, module, args, kwargs):
         self.begun = self.has_forward = True
+        self.parameters = {id(parameter): ranks.plain(name) for name, parameter in module.named_parameters()}
         self._restore()
         self._settle(module)
         stream = self._stream_of(("inputs",))
@@ -265,12 +269,25 @@ class Reference(seams.Watcher):
         part = self._part()
         for i, optimizer in enumerate(self.optimizers[:len(part[0]["weights"])]):
             held = [p for group in optimizer.param_groups for p in group["params"]]
-            if len(held) != len(part[0]["weights"][i]):
-                self._end({"impossible": f"the optimizer holds {len(part[0]['weights'][i])} tensors on rank 0 and {len(held)} in one process"})
-            for j, parameter in enumerate(held):
-                value = tensors.whole(self.torch, [rank["weights"][i][j] for rank in part], parameter.shape)
+            kept = [rank["weights"][i] for rank in part]
+            if i not in self.owned:
+                self.owned[i] = self._owners_of(i, held, part)
+            for parameter, (owner, j) in zip(held, self.owned[i]):
+                value = self.script.whole(kept, owner, j, parameter.shape)
                 if value is None or not tensors.give(self.torch, parameter, value):
                     self._end({"impossible": f"parameter {j} of the optimizer has another shape in one process: {tuple(parameter.shape)}"})
+                self.assembled = self.assembled or owner is not None or tensors.is_dealt_out(kept[0][j], parameter.shape)
+
+    def _owners_of(self, i, held, part):
+        """Where the parameters of the `i`th optimizer are on the ranks."""
+        count = len(part[0]["weights"][i])
+        if len(held) == count:
+            return [(None, j) for j in range(count)]
+        names = [self.parameters.get(id(parameter), "") for parameter in held]
+        found = owners.owners([ranks.plain(name) for name in part[0]["names"]], names, len(part)) if len(self.optimizers) == 1 else None
+        if found is None:
+            self._end({"impossible": f"the optimizer holds {count} tensors on rank 0 and {len(held)} in one process"})
+        return found
 
     def _settle(self, module):
         """What else the module held then: buffers, the weights of a teacher."""
@@ -291,8 +308,12 @@ class Reference(seams.Watcher):
         gradient = [
             self.clipped[id(p)] if id(p) in self.clipped else tensors.kept(self.torch, p.grad) for p in parameters]
         gradient = [g["local"] if tensors.is_part(g) else g for g in gradient]
+        number = next((i for i, known in enumerate(self.optimizers) if known is optimizer), 0)
         self.gradients.append({
-            "gradient": gradient, "losses": self.losses, "shapes": [tuple(p.shape) for p in parameters], "forward": self.has_forward})
+            "gradient": gradient, "losses": self.losses, "shapes": [tuple(p.shape) for p in parameters], "forward": self.has_forward,
+            "owned": self.owned.get(number) or [(None, j) for j in range(len(parameters))], "assembled": self.assembled,
+            "names": [self.parameters.get(id(p)) for p in parameters],
+        })
         if len(self.gradients) == 1:
             self.gradients[0]["outputs"] = self.outputs
         self.steps += 1
@@ -391,33 +412,44 @@ class Reference(seams.Watcher):
                     steps[-1]["not_told"] += figures["not_told"]
                 else:
                     steps.append(figures)
+                if played[("joined", tuple(script.shared), None)][i]["assembled"] and not self._same_loss(figures["loss"]):
+                    self._end({"impossible": "put together in the order of the ranks, the parts that they hold of the model do not compute what the ranks do"})
         self._end({
             "steps": steps, "random": sorted({*script.random, *self.random}), "low_precision": script.told["low_precision"], "frozen_differ": script.frozen_differ,
             "dealt": script.dealt,
         })
 
+    def _same_loss(self, loss):
+        mean = sum(loss["ranks"]) / len(loss["ranks"])
+        near = (1e-2 if self.script.told["low_precision"] else 1e-5) * abs(mean)
+        return any(abs(loss["one"] - told) <= near for told in (mean, sum(loss["ranks"])))
+
     def _figures(self, step, i, played):
         script = self.script
         everyone = tuple(script.shared)
         joined = played[("joined", everyone, None)][i]
-        synchronized = script.gradient(step, i, joined["shapes"])
-        plays_alone = script.alone(step)
+        owned = joined["owned"]
+        synchronized = script.gradient(step, i, joined["shapes"], owned)
+        on_all = [
+            j for (owner, j), shape in zip(owned, joined["shapes"]) if owner is None and not tensors.is_dealt_out(step.parts[i][0]["gradient"][j], shape)]
+        plays_alone = [] if script.dealt and joined["assembled"] else script.alone(step)
         alone = [self._alone(step, i, played, *one) for one in plays_alone]
         others = [joined if script.dealt else played[("permuted", everyone, None)][i], *alone]
         padded = [(plays_alone.index((*ranks, micro_batch)), gradients[i]) for (kind, ranks, micro_batch), gradients in played.items() if kind == "padded"]
         again = [gradients[i] for (kind, *_), gradients in played.items() if kind == "again"]
         others += [gradients for _, gradients in padded] + again
-        names = step.parts[i][0]["names"]
+        names = [step.parts[i][0]["names"][j] if owner is None else own for (owner, j), own in zip(owned, joined["names"])]
         parameters, untold = [], []
         for j, name in enumerate(names):
             reference = joined["gradient"][j]
             if synchronized[j] is None:
                 # In the ranks' step it may have been frozen, as until some iteration, and this process has made others since.
-                if reference is not None or any(part["gradient"][j] is not None for part in step.parts[i]):
+                if reference is not None or any(part["gradient"][owned[j][1]] is not None for part in step.parts[i]):
                     untold.append(name)
                 continue
+            owner = owned[j][0]
             parameters.append({
-                "name": name, "products": inner_products(self.torch, [synchronized[j], reference, *(other["gradient"][j] for other in others)]),
+                "name": name, "rank": None if owner is None else script.ranks[owner], "products": inner_products(self.torch, [synchronized[j], reference, *(other["gradient"][j] for other in others)]),
             })
         ranks_losses = [part["losses"] for part in step.parts[i]]
         counts = [self._sample_counts(step, *one) for one in plays_alone] or [{}]
@@ -425,11 +457,12 @@ class Reference(seams.Watcher):
         return {
             "step": step.number + i,
             "alone": [script.ranks[position] for position, _ in plays_alone], "padded": padded[0][0] if padded else None, "again": bool(again),
-            "apart": tensors.marks_differ([step.parts[i][position]["marks"] for position in script.shared]),
+            "apart": tensors.marks_differ([[step.parts[i][position]["marks"][j] for j in on_all] for position in script.shared]),
             "parameters": parameters, "not_told": untold,
             "loss": {"ranks": [sum(losses) / max(1, len(losses)) for losses in ranks_losses], "one": _mean(joined["losses"])},
             "counts": {key: [each[key] for each in counts] for key in common},
-            "module": self._first_different_module(step, joined, others[0]) if i == 0 else None,
+            # Where ranks have parts of the model, their modules get and return other things: that the loss is the same is enough (_judge).
+            "module": self._first_different_module(step, joined, others[0]) if i == 0 and not joined["assembled"] else None,
         }
 
     def _alone(self, step, i, played, position, micro_batch):

@@ -17,6 +17,9 @@ LOSSES = (
     "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
     "triplet_margin_loss",
 )
+EXCHANGES = (
+    "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "reduce_scatter", "reduce_scatter_tensor",
+)
 FEW = 16  # numbers: counts of samples, tokens or boxes, and no gradients
 CLASS_WEIGHTS = ("cross_entropy", "multilabel_soft_margin_loss", "nll_loss")  # (input, target, weight)
 
@@ -63,6 +66,9 @@ class Watcher:
         """Ranks reduced or gathered a few numbers, outside of any forward and backward, at a `place` of the program: the sum over the ranks is `times`
         the sum of `values`; None if it is not. What is written into the first of them, the program gets."""
 
+    def exchanges(self):
+        """Ranks exchange activations or their gradients, by a collective in a forward or backward: they may hold parts of a model."""
+
     def loss(self, roots):
         """A backward begins."""
 
@@ -83,6 +89,7 @@ def install(torch, watcher):
     _modules(torch, watcher, depth)
     _losses(torch, watcher, depth)
     _totals(torch, watcher, depth)
+    _exchanges(torch, watcher, depth)
     _backward(torch, watcher, depth)
     _clipping(torch, watcher)
     _optimizers(torch, watcher)
@@ -336,6 +343,24 @@ def _totals(torch, watcher, depth):
     for name, (mine, most, sums) in collectives.items():
         for module in distributed, distributed.distributed_c10d:
             _wrap(module, name, functools.partial(make, mine=mine, most=most, sums=sums))
+
+
+def _exchanges(torch, watcher, depth):
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+
+    def make(original):
+        def collective(*args, **kwargs):
+            if depth.forward or depth.backward:
+                watcher.exchanges()
+            return original(*args, **kwargs)
+
+        return collective
+
+    for name in EXCHANGES:
+        for module in distributed, distributed.distributed_c10d:
+            _wrap(module, name, make)
 
 
 def _backward(torch, watcher, depth):

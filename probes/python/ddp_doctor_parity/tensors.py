@@ -56,9 +56,29 @@ def whole(torch, parts, shape):
     numel = 1
     for size in shape:
         numel *= size
+    parts = dealt_out(torch, known, shape)
+    if parts is not None:
+        return parts
     if all(part.dim() <= 1 for part in known) and sum(part.numel() for part in known) >= numel:  # cut from a flat parameter, and padded
         return torch.cat([part.reshape(-1) for part in known])[:numel].reshape(tuple(shape))
     return None
+
+
+def dealt_out(torch, parts, shape):
+    """Parts that add up to `shape` along one dimension, as those of hand-written tensor and expert parallelism; None if these do not. Whether they belong
+    there in this order, nothing tells."""
+    if len(parts) < 2 or any(is_part(part) or part.dim() != len(shape) for part in parts):
+        return None
+    for dim in range(len(shape)) if len(shape) > 1 else ():
+        fits = all(list(part.shape[:dim]) + list(part.shape[dim + 1:]) == [*shape[:dim], *shape[dim + 1:]] for part in parts)
+        if fits and sum(part.shape[dim] for part in parts) == shape[dim]:
+            return torch.cat(parts, dim=dim)
+    return None
+
+
+def is_dealt_out(part, shape):
+    """Whether `whole` assumes how it is put together."""
+    return part is not None and not is_part(part) and part.dim() > 1 and tuple(part.shape) != tuple(shape)
 
 
 def _from_mesh(torch, parts, shape):
