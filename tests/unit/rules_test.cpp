@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every rule: a run on which it fires, and one on which it must stay quiet.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -204,6 +205,20 @@ TEST(UnusedParameters, AreNotPrescribedAStaticGraphWhereBackwardsRunUnderNoSync)
   const auto cure = diagnose(run.build()).findings.at(0).prescription;
   EXPECT_EQ(cure.strategy, "ddp-find-unused");
   EXPECT_TRUE(cure.alternatives.empty());
+}
+
+TEST(UnusedParameters, MayBeOnesThatTheReducerDoesNotFind) {
+  RunBuilder run(2, {"bias", "weight"}, 3);
+  run.wrapper({{"find_unused_parameters", "1"}}).unused(0, 0).unused(1, 0);
+  run.differ(1, 1, Stage::kGradient, 1).differ(1, 1, Stage::kWeight, 1);
+  const auto error = fmt::format(
+      "{} Parameter indices which did not receive grad for rank 0: 0  In addition", kUnfinished);
+  run.raise(0, 2, error).raise(1, 2, error);
+  const auto findings = diagnose(run.build()).findings;
+  ASSERT_THAT(codes(findings), ElementsAre("DDP201"));
+  EXPECT_EQ(findings[0].severity, Severity::kError);
+  EXPECT_THAT(findings[0].prescription.text, HasSubstr("=True does not find it"));
+  EXPECT_EQ(findings[0].prescription.strategy, "allreduce-flat");
 }
 
 TEST(UnusedParameters, AreAdviceWhereNoBackwardIsReduced) {

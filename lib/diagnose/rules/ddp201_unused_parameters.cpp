@@ -66,7 +66,8 @@ const char* sentence_for(const std::string& reason) {
     return "its module ran, but the output of forward does not depend on it (never read, detached, "
            "or discarded)";
   }
-  return "the output of forward depends on it, but the loss does not use that output";
+  return "the output of forward depends on it, but the loss does not: it does not use that output, "
+         "or only a derivative of it";
 }
 
 std::string prescription_for(const std::string& reason) {
@@ -169,8 +170,24 @@ bool runs_under_no_sync(const Timeline& timeline) {
   });
 }
 
+// The reducer still waits for them: find_unused_parameters looks from what forward returns, which
+// depends on them.
+bool are_not_found(const Timeline& timeline, const Unused& found) {
+  if (!timeline.flag("find_unused_parameters")) return false;
+  const auto listed = listed_on_every_rank(timeline);
+  return std::any_of(listed.begin(), listed.end(),
+                     [&](int id) { return found.tensors.contains(id); });
+}
+
 void prescribe(const Timeline& timeline, const Unused& found, Finding& finding) {
   auto& prescription = finding.prescription;
+  if (timeline.flag("find_unused_parameters")) {
+    prescription.text +=
+        " find_unused_parameters=True does not find it: the output depends on it. If it must stay, "
+        "freeze it before wrapping, or give it a gradient of zero (loss + 0.0 * parameter.sum()).";
+    prescription.strategy = "allreduce-flat";
+    return;
+  }
   if (found.dropped) {
     prescription = {
         "Take the same path through the model in every step, or wrap with "
@@ -215,7 +232,8 @@ Verdict check_unused_parameters(const Timeline& timeline) {
         return record.forwards_through_wrapper > 0 &&
                record.backwards > record.unsynchronized_backwards;
       });
-  const bool harmful = through_wrapper && !wrapper_expects_unused(timeline);
+  const bool harmful =
+      through_wrapper && (!wrapper_expects_unused(timeline) || are_not_found(timeline, found));
   Finding finding = finding_of(kUnusedParameters);
   finding.where = where(timeline, "wrap");
   // Ranks without a record may use them.

@@ -11,7 +11,7 @@ from . import forwards, native
 from .living import living
 from .passive import passive
 
-LOOKS = 8  # backwards after which optimizers that torch made before this probe are looked for
+LOOKS = 8  # at what gradients are asked of
 IN_PLACE = {f"__i{name}__" for name in ("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")} | {"__setitem__"}
 NO_WRITES = {"requires_grad_", "detach_", "share_memory_"}
 
@@ -34,7 +34,8 @@ class Updates:
         self.kind = getattr(overrides, "TorchFunctionMode", None)
         self.looks = 0
         self.leaves = []  # what the program asked gradients of
-        self.mode = None  # while writes are looked for
+        self.mode, self.entered = None, False
+        self.watching = False  # writes are looked for
         self.addresses = {}  # of parameters' memory -> Entry
         self.optimizer = None
         self.under_way = False
@@ -58,24 +59,29 @@ class Updates:
     def gradients_are_there(self):
         """Of a backward, or torch.autograd.grad. An update may follow."""
         session = self.session
-        if self.mode is not None or self.modes is None or self.modes() or forwards.compiles or "deepspeed" in sys.modules or self._has_optimizer():
+        if self.watching or self.modes is None or self._has_optimizer() or forwards.compiles or "deepspeed" in sys.modules:
             return
-        session.tensors.add_parameters([leaf for leaf in (ref() for ref in self.leaves) if leaf is not None], anonymous=True)
+        if self.modes() and not self.entered:
+            return
+        if not session.tensors.parameters():  # beside a module's parameters, other leaves may be inputs
+            session.tensors.add_parameters([leaf for leaf in (ref() for ref in self.leaves) if leaf is not None], anonymous=True)
         session.tensors.hook_trainable()
         pairs = [(entry, entry.ref()) for entry in session.tensors.parameters() if entry.trainable]
         self.addresses = {parameter.data_ptr(): entry for entry, parameter in pairs if parameter is not None}
         self.addresses.pop(0, None)
-        if self.addresses:
-            self.mode = self._mode()
+        self.watching = bool(self.addresses)
+        if self.watching and not self.entered:
+            self.mode = self.mode or self._mode()
             self.mode.__enter__()
+            self.entered = True
 
     def _has_optimizer(self):
+        """If it once has, what it writes itself is no step."""
         steps = self.session.steps
-        if steps.made_at or any(known is not self.optimizer for known in steps.optimizer_of):
-            return True
         self.looks += 1
-        if self.looks <= LOOKS and living(self.torch.optim.Optimizer):
-            self.modes = None  # for good
+        made_before = self.looks == 1 and living(self.torch.optim.Optimizer)  # before the session began; later ones are known
+        if made_before or steps.made_at or any(known is not self.optimizer for known in steps.optimizer_of):
+            self.modes = None
         return self.modes is None
 
     def _mode(self):
@@ -102,7 +108,7 @@ class Updates:
         own = (self.torch.Tensor, self.torch.nn.Parameter)
         entries = [self.addresses.get(tensor.data_ptr()) for tensor in tensors if type(tensor) in own]
         entries = [entry for entry in entries if entry is not None and entry not in self.taken]
-        if not entries or self.mode is None:
+        if not entries or not self.watching:
             return
         if not self.under_way:
             self._begins()
@@ -158,9 +164,10 @@ class Updates:
         self.end()
 
     def end(self):
-        if self.mode is not None and self.modes()[-1:] == [self.mode]:
+        self.watching = False
+        if self.entered and self.modes is not None and self.modes()[-1:] == [self.mode]:  # otherwise one of the program's is inside of it
             self.mode.__exit__(None, None, None)
-        self.mode = None
+            self.entered = False
         if self.under_way:
             steps = self.session.steps
             known = steps.optimizer_of[self.optimizer]
