@@ -14,8 +14,16 @@ from .passive import passive
 LOOKS = 8  # at what gradients are asked of
 IN_PLACE = {f"__i{name}__" for name in ("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")} | {"__setitem__"}
 NO_WRITES = {"requires_grad_", "detach_", "share_memory_"}
+PREPARES = ("/torch/nn/modules/", "/torch/nn/init.py")  # where weights are converted, loaded and initialized, which is no update
 
 before_each = []  # functions that get a HandWrittenUpdate before the first write
+
+
+def _prepares(frame):
+    """Whether one of torch's own files that prepare weights wrote, perhaps by the modes' dispatcher."""
+    while frame is not None and frame.f_code.co_filename.endswith("torch/overrides.py"):
+        frame = frame.f_back
+    return frame is not None and any(part in frame.f_code.co_filename for part in PREPARES)
 
 
 class HandWrittenUpdate:
@@ -93,7 +101,7 @@ class Updates:
                 name = getattr(function, "__name__", "")
                 is_write = name.endswith("_") and not name.endswith("__") and name not in NO_WRITES or name in IN_PLACE
                 written = args[0] if args and (is_write or name == "__set__" and function == data) else kwargs.get("out")
-                if written is not None:
+                if written is not None and not _prepares(sys._getframe(1)):
                     updates.writes(written)
                 return function(*args, **kwargs)
 
