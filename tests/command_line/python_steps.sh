@@ -7,6 +7,10 @@ doctor 0 run --steps 3 "$here/train.py" --format json -- --steps 30
 json 'r["verdict"] == "healthy" and [s["step"] for s in runs["as-is"]["steps_table"]] == [1, 2, 3]'
 json 'any("first 3 steps (--steps)" in note for note in runs["as-is"]["notes"])'
 json '[e["code"] for e in runs["as-is"]["exit"]["ranks"]] == [0, 0] and runs["as-is"]["exit"]["ending"] == "own"'
+# A program that has no optimizer of torch's.
+doctor 0 run --steps 3 "$here/../programs/modes_and_own_updates.py" --format json
+json 'r["verdict"] == "healthy" and [s["step"] for s in runs["as-is"]["steps_table"]] == [1, 2, 3]'
+json 'not any("the probe failed" in note for note in runs["as-is"]["notes"])'
 doctor 1 run --steps 1 "$here/train.py" --format json -- --steps 30 --end raise
 json 'found == ["DDP504"]'
 

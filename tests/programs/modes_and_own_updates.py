@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No optimizer of torch's, and torch function modes of its own, which are entered and left between a backward and the next forward."""
+"""No optimizer of torch's, and torch function modes of its own, which are entered and left between a backward and the next forward. What a weight's
+gradient is asked of may be an edge of the graph."""
 import hashlib
 
 import torch
@@ -31,6 +32,9 @@ def main():
                 nn.functional.mse_loss(model(x), x[:, :2]).backward()
         else:
             nn.functional.mse_loss(model(x), x[:, :2]).backward()
+        if hasattr(torch.autograd.graph, "get_gradient_edge"):  # torch 2.2 and later
+            weight = next(model.parameters())
+            torch.autograd.grad((weight * weight).sum(), [torch.autograd.graph.get_gradient_edge(weight)])
         with beside, torch.no_grad():
             for parameter in model.parameters():
                 parameter -= 0.1 * parameter.grad

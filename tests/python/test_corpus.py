@@ -146,6 +146,7 @@ class Corpus(unittest.TestCase):
         fixes = ["--fix", "--repeats", "0", "--in-place"] if label.command == "run" else []
         outcome, report = self.examine(program, label, TIMEOUT * label.ranks // 2, [*fixes, *options], ["bug"])
         findings = report["findings"]
+        self.assertNotIn("the probe failed", json.dumps(report["runs"]), self.explain("the probe failed", outcome))
         wrong = []
         left = list(findings)
         for expected in label.expected[options]:
@@ -175,6 +176,7 @@ class Corpus(unittest.TestCase):
         alarms = [describe(finding) for finding in all_findings(report["findings"])
                   if finding["severity"] != "advice" or finding["rule"] in label.never]
         self.assertEqual(alarms, [], self.explain("false alarm", outcome))
+        self.assertNotIn("the probe failed", json.dumps(report["runs"]), self.explain("the probe failed", outcome))
         why = json.dumps([report["verdict"], report.get("parity"), report["runs"][0].get("notes")])[:2000]
         self.assertEqual(outcome.code, 3 if label.inconclusive else 0, self.explain(f"exit code: {why}", outcome))
 

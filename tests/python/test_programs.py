@@ -197,6 +197,7 @@ class Programs(unittest.TestCase):
         self.assertNotRegex(examined.stderr, r"(?m)^ddp-doctor: DDP\d{3} ", self.explain("false alarm while it ran", examined))
         self.assertEqual(examined.code, 0, self.explain("a correct program is not healthy", examined))
         run = report["runs"][0]
+        self.assertNotIn("the probe failed", json.dumps(run), self.explain("the probe failed", examined))
         self.assertEqual(report["world_size"], RANKS, self.explain("ranks were not seen", examined))
         self.assertGreater(run["steps"], 0, self.explain("no optimizer step was seen", examined))
         observed = [step for step in run["steps_table"] if None not in step["gradient_norm"]]

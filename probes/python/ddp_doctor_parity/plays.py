@@ -38,7 +38,7 @@ class Script:
                 with open(os.path.join(folder, f"rank-{rank:05}", "ranks.json"), encoding="utf-8") as file:
                     told.append(json.load(file))
             except FileNotFoundError:
-                raise Impossible(f"rank {rank} reached no optimizer step after a backward") from None
+                raise Impossible(f"rank {rank} reached no step of a torch.optim.Optimizer after a backward") from None
         if not told:
             raise Impossible("no rank reached an optimizer step")
         self.told = told[0]

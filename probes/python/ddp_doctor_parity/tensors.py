@@ -56,9 +56,9 @@ def whole(torch, parts, shape):
     numel = 1
     for size in shape:
         numel *= size
-    parts = dealt_out(torch, known, shape)
-    if parts is not None:
-        return parts
+    joined = dealt_out(torch, known, shape)
+    if joined is not None:
+        return joined
     if all(part.dim() <= 1 for part in known) and sum(part.numel() for part in known) >= numel:  # cut from a flat parameter, and padded
         return torch.cat([part.reshape(-1) for part in known])[:numel].reshape(tuple(shape))
     return None

@@ -153,7 +153,7 @@ class Backwards(ctypes.Structure):
         if any(session.tensors.known(tensor) is not None for tensor in graph.as_list(inputs, self.torch)):
             session.record.token("G")
             session.site("autograd.grad")
-        session.updates.differentiated([tensor for tensor in graph.as_list(inputs, self.torch) if tensor.is_leaf])
+        session.updates.differentiated(graph.as_list(inputs, self.torch))
 
     @passive
     def by_hand_ends(self, inputs, gradients):

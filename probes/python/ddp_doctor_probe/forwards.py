@@ -238,8 +238,7 @@ class Forwards:
             else:
                 self.called_without_grad.add(module)
             return
-        if session.updates.watching:
-            session.updates.ends()
+        session.updates.ends()
         self.called.add(module)
         if session.recording and arguments and placements.is_sharding_root(module, first=len(self.called) == 1):
             session.inputs.seen(arguments)

@@ -142,8 +142,7 @@ def _collective(torch, name, original):
         tensors = first if isinstance(first, (list, tuple)) else [first]
         tensors = [getattr(tensor, "tensor", tensor) for tensor in tensors]  # of a P2POp
         tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
-        if here.updates.watching:
-            here.updates.collective_begins(tensors)
+        here.updates.collective_begins(tensors)
         op = argument(args, kwargs, "op", op_at)
         if op is None and op_at is not None:
             op = torch.distributed.ReduceOp.SUM

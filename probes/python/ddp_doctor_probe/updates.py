@@ -40,6 +40,7 @@ class Updates:
         overrides = sys.modules.get("torch.overrides")
         self.modes = getattr(overrides, "_get_current_function_mode_stack", None)  # torch 1.13 and later
         self.kind = getattr(overrides, "TorchFunctionMode", None)
+        self.possible = self.modes is not None
         self.looks = 0
         self.leaves = []  # what the program asked gradients of
         self.mode, self.entered = None, False
@@ -55,21 +56,24 @@ class Updates:
 
     def differentiated(self, leaves):
         """The program asks for gradients of these."""
-        if self.modes is not None and self.looks < LOOKS:
+        if self.possible and self.looks < LOOKS:
             known = {id(leaf()) for leaf in self.leaves}
-            self.leaves += [weakref.ref(leaf) for leaf in leaves if id(leaf) not in known]
+            self.leaves += [weakref.ref(leaf) for leaf in self._leaves_in(leaves) if id(leaf) not in known]
 
     def returned(self, leaves, gradients):
         """By torch.autograd.grad: they do not go into `grad`."""
-        if self.modes is not None:
-            self.given.update((id(leaf), weakref.ref(g)) for leaf, g in zip(leaves, gradients) if leaf.is_leaf and g is not None)
+        if self.possible:
+            self.given.update((id(leaf), weakref.ref(g)) for leaf, g in zip(leaves, gradients) if self._leaves_in([leaf]) and g is not None)
+
+    def _leaves_in(self, inputs):
+        """Of torch.autograd.grad, which takes edges of the graph, too."""
+        return [tensor for tensor in inputs if isinstance(tensor, self.torch.Tensor) and tensor.is_leaf]
 
     def gradients_are_there(self):
         """Of a backward, or torch.autograd.grad. An update may follow."""
         session = self.session
-        if self.watching or self.modes is None or self._has_optimizer() or forwards.compiles or "deepspeed" in sys.modules:
-            return
-        if self.modes() and not self.entered:
+        if not self.possible or self._has_optimizer() or forwards.compiles or "deepspeed" in sys.modules or self.modes() and not self.entered:
+            self.given.clear()
             return
         if not session.tensors.parameters():  # beside a module's parameters, other leaves may be inputs
             session.tensors.add_parameters([leaf for leaf in (ref() for ref in self.leaves) if leaf is not None], anonymous=True)
@@ -77,6 +81,8 @@ class Updates:
         pairs = [(entry, entry.ref()) for entry in session.tensors.parameters() if entry.trainable]
         self.addresses = {parameter.data_ptr(): entry for entry, parameter in pairs if parameter is not None}
         self.addresses.pop(0, None)
+        parameters = {id(parameter) for _, parameter in pairs}
+        self.given = {leaf: gradient for leaf, gradient in self.given.items() if leaf in parameters}  # and not those of inputs
         self.watching = bool(self.addresses)
         if self.watching and not self.entered:
             self.mode = self.mode or self._mode()
@@ -89,8 +95,8 @@ class Updates:
         self.looks += 1
         made_before = self.looks == 1 and living(self.torch.optim.Optimizer)  # before the session began; later ones are known
         if made_before or steps.made_at or any(known is not self.optimizer for known in steps.optimizer_of):
-            self.modes = None
-        return self.modes is None
+            self.possible = False
+        return not self.possible
 
     def _mode(self):
         updates, data = self, self.torch.Tensor.data.__set__
@@ -124,10 +130,14 @@ class Updates:
 
     def holds_gradient_of(self, parameter):
         """The program updates it by hand, with what torch.autograd.grad returned."""
-        return self.under_way and id(parameter) in self.given
+        return id(parameter) in self.given
+
+    def collective_begins(self, tensors):
+        if self.watching:
+            self._collective_begins(tensors)
 
     @passive
-    def collective_begins(self, tensors):
+    def _collective_begins(self, tensors):
         if self.under_way and not any(self._has_gradient(entry.ref()) for entry in self.addresses.values() if entry not in self.taken):
             self.end()  # all is updated: what follows, such as an average of weights, does not belong to the update
             return
@@ -152,11 +162,12 @@ class Updates:
     def _gradient(self, entry):
         """As far as it is known: of what torch.autograd.grad returned, unless the program reduced a copy of it."""
         parameter = entry.ref()
-        if parameter is None or parameter.grad is not None:
-            return None if parameter is None else parameter.grad
+        if parameter is None:
+            return None
+        if parameter.grad is not None:
+            return parameter.grad
         gradient = self.given[id(parameter)]() if id(parameter) in self.given else None
-        is_reduced = gradient is not None and self.reduced is not None and gradient.data_ptr() in self.reduced
-        return gradient if self.reduced is None or is_reduced else None
+        return gradient if gradient is None or self.reduced is None or gradient.data_ptr() in self.reduced else None
 
     def _take(self, entries):
         """Their gradients are now what they are when they are applied."""
@@ -166,22 +177,26 @@ class Updates:
             self.session.values.observe(
                 native.GRADIENT, native.DIGEST | native.SAMPLE | self.session.backwards.keeps, [pair for pair in pairs if pair[1] is not None])
 
-    @passive
     def ends(self):
         """A forward or a backward begins."""
+        if self.watching:
+            self._ends()
+
+    @passive
+    def _ends(self):
         self.end()
 
     def end(self):
         self.watching = False
-        if self.entered and self.modes is not None and self.modes()[-1:] == [self.mode]:  # otherwise one of the program's is inside of it
+        if self.entered and self.modes()[-1:] == [self.mode]:  # otherwise one of the program's is inside of it
             self.mode.__exit__(None, None, None)
             self.entered = False
         if self.under_way:
+            self.under_way = False  # the step may be the last one that is examined, and end the session, which comes back here
             steps = self.session.steps
             known = steps.optimizer_of[self.optimizer]
             self._take([entry for entry in steps.covered_by(known) if entry not in self.taken])
             steps.end(self.optimizer, False)
-            self.under_way = False
             self.taken.clear()
             self.given.clear()
             self.reduced = None
